@@ -20,12 +20,7 @@ from lockstep.keras3.gradients import (
     value_of,
     without_duplicates,
 )
-from lockstep.keras3.loss_scaling import (
-    AutomaticLossScaler,
-    DynamicLossScale,
-    FixedLossScale,
-    ScalingWrapper,
-)
+from lockstep.keras3.loss_scaling import ScalingWrapper
 from lockstep.pipeline import has_layer
 from lockstep.tf.shared.gradients import (
     HALF,
@@ -37,20 +32,18 @@ from lockstep.tf.shared.gradients import (
     times,
     widen,
 )
-from lockstep.tf.shared.loss_scales import LossScale, scale_of
-from lockstep.tf.shared.scaling import (
-    PATIENCE,
-    penalty_gradient,
-    require_callable,
+from lockstep.tf.shared.loss_scales import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    LossScale,
+    scale_of,
 )
+from lockstep.tf.shared.scaling import PATIENCE, ScaledStep, penalty_gradient
 
 OWNER = "MixedPrecisionOptimizerWrapper"
 
 Regularizer = Callable[[Any], Any]
 registered = keras.saving.register_keras_serializable(package="lockstep")
-
-SCALES = AutomaticLossScaler | FixedLossScale | DynamicLossScale
-"""The loss scales that are objects."""
 
 
 @registered
@@ -129,7 +122,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 "AGNOptimizer, which shares the variables themselves; train float32 "
                 "variables with AGN."
             )
-        scales = scale_of(loss_scale, DynamicLossScale, SCALES)
+        scales = scale_of(loss_scale, DynamicLossScale)
         super().__init__(optimizer, *scales, clip_norm, at_floor, floor_patience)
 
     @property
@@ -247,7 +240,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         pairs = self._of_masters(list(zip(gradients, variables, strict=True)), masters)
         summed = [(without_duplicates(g), v) for g, v in pairs]
         values = [getattr(g, "values", g) for g, _ in summed if g is not None]
-        step = self.checked_step(summed, variables, values)
+        step = ScaledStep(summed, values)
+        self._look(step)
         if isinstance(self.scale_object, AutomaticLossScaler):
             step.look_at_largest(pairs, self.scale_object.check_grads)
         self.step_or_skip(step)
@@ -286,7 +280,6 @@ class MasterRegularizer(keras.regularizers.Regularizer):
     """The regularizer that :func:`mp_regularizer_wrapper` returns."""
 
     def __init__(self, regularizer: Regularizer) -> None:
-        require_callable(regularizer)
         self.regularizer = regularizer
 
     @tf.autograph.experimental.do_not_convert
@@ -322,9 +315,6 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> MasterRegularizer:
 
     Args:
         regularizer: weight -> penalty, 0-d, or None.
-
-    Raises:
-        DtypeError: a TypeError; ``regularizer`` cannot be called.
 
     Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``, which returns None instead of 0.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import tensorflow as tf
 
@@ -17,9 +17,9 @@ from lockstep.tf.shared.gradients import (
     Gradient,
     as_tensor,
     divided,
-    name_of,
     replica_number,
     require_floats,
+    values_of,
     widen,
     with_values,
 )
@@ -28,171 +28,56 @@ from lockstep.tf.wrapper import Pairs
 Update = Callable[[Pairs], tf.Operation | None]
 Optimizer = tf.compat.v1.train.Optimizer
 
-
-@base.with_strict
-class FixedLossScale(shared.StaticScale):
-    """A loss scale that never moves.
-
-    Args:
-        loss_scale_value: the factor, a number >= 1 that float32 can hold.
-
-    Raises:
-        OutOfRangeError: a ValueError; no number, or one that is out of range.
-
-    Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
-
-    Example:
-        >>> scale = FixedLossScale(8)
-        >>> scale, float(scale())
-        (FixedLossScale(8.0), 8.0)
-    """
-
-    def __init__(self, loss_scale_value: float) -> None:
-        super().__init__(shared.fixed_value(loss_scale_value))
+EAGER_LOSS, LOSS_IN_FUNCTION, UNSCALED = "eager loss", "loss in function", "unscaled"
+"""What ``scale_loss`` or ``unscale_gradients`` made for the next step."""
 
 
 @base.with_strict
-class DynamicLossScale(shared.PolicyScale):
-    """A loss scale that grows while gradients are finite and shrinks when they are not.
-
-    After a finite step, good_steps += 1. When it reaches ``increment_period``,
-    scale = min(scale growth, ceiling), unless the product is not finite, and
-    good_steps = overflows = steps = 0. After an overflow, good_steps = 0 and
-    overflows += 1. If overflows >= hysteresis and overflows / steps >= tolerance, this
-    step included (by default, on each overflow), scale = max(scale / multiplier,
-    floor), overflows = hysteresis - 1 and steps = 0.
-
-    Args:
-        initial_loss_scale: the first scale, > 0.
-        increment_period: steps from one growth to the next, >= 1.
-        multiplier: the factor of growth, > 1; an overflow divides by it.
-        floor: the smallest scale, not above the initial one; None: 1, or the initial
-            scale if that is smaller.
-        ceiling: the largest scale, not below the initial one; None: float32's maximum.
-        growth_factor: the factor of growth, > 1; None: ``multiplier``.
-        backoff_factor: the factor at an overflow, in (0, 1); None: divide by
-            ``multiplier``.
-        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
-        tolerance: the share of steps since the scale last changed that may overflow, in
-            [0, 1); not together with ``hysteresis``.
-
-    Raises:
-        OutOfRangeError: a ValueError; an argument is out of its range.
-
-    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
-    in Megatron-LM, tolerance as in fairseq.
-
-    Example:
-        >>> scale = DynamicLossScale(8.0, increment_period=1)
-        >>> _, finite = scale.update([tf.constant([1.0, float("inf")]), None])
-        >>> bool(finite), float(scale())
-        (False, 4.0)
-    """
-
-    def __init__(
-        self,
-        initial_loss_scale: float = 2**15,
-        increment_period: int = 2000,
-        multiplier: float = 2.0,
-        *,
-        floor: float | None = None,
-        ceiling: float | None = None,
-        growth_factor: float | None = None,
-        backoff_factor: float | None = None,
-        hysteresis: int = 1,
-        tolerance: float = 0.0,
-    ) -> None:
-        policy = scalers.dynamic_policy(
-            initial_loss_scale,
-            increment_period,
-            multiplier,
-            floor,
-            ceiling,
-            growth_factor=growth_factor,
-            backoff_factor=backoff_factor,
-            hysteresis=hysteresis,
-            tolerance=tolerance,
-        )
-        super().__init__(policy)
+class FixedLossScale(shared.FixedLossScale):
+    __doc__ = shared.FixedLossScale.__doc__
 
 
-class ScalingWrapper(base.Wrapper):
+@base.with_strict
+class DynamicLossScale(shared.DynamicLossScale):
+    __doc__ = shared.DynamicLossScale.__doc__
+
+
+class ScalingWrapper(scaling.Scaling, base.Wrapper):
     """The base of both wrappers that scale the loss and skip non-finite steps.
 
     If a step is skipped, weights, slots, shared powers and ``global_step`` do not
     change. The scale is updated after the step, so one that raises does not change it.
     """
 
-    scale_object: Any
-    """The scale that users know, a number or an object."""
     strict = False
     takes_wide: Any = True
-    at_floor = "ignore"
-    floor_patience = scaling.PATIENCE
-    clip_norm: float | None = None
-    _never_scaled = True
+    _steps_in_functions = False
+    _divide = staticmethod(divided)
 
-    def _set_up(
+    def __init__(
         self, optimizer: Optimizer, name: str | None, scale_object: Any, scale: Any
     ) -> None:
-        """Wrap ``optimizer``; ``scale`` is ``scale_object`` as a loss scale."""
         locking = getattr(optimizer, "_use_locking", False)
         super().__init__(optimizer, name, locking)
         self.scale_object = scale_object
         if isinstance(scale_object, tf.Module):
             self._track_trackable(scale_object, "loss_scale")
         self._scale = scale
-        self._by_hand = ByHand()
+        # Replica -> what its last call of scale_loss or unscale_gradients made.
+        self._by_hand: dict[int, str] = {}
         self.last_step: StepReport = scalers.ScaledStepReport(*NO_EAGER_STEP)
-
-    def _set_options(
-        self, clip_norm: float | None, at_floor: str, floor_patience: int
-    ) -> None:
-        """Set the options that the originals do not have, after :meth:`_set_up`."""
-        scalers.check_options(self.owner, clip_norm, at_floor, floor_patience)
-        scaling.refuse_scaled(self.inner_optimizer, self.owner)
-        self.at_floor = at_floor
-        self.floor_patience = floor_patience
-        self.clip_norm = clip_norm
-        skips = shared.state_variable("skipped_in_a_row", 0, tf.int64)
-        self._track_trackable(skips, "skipped_in_a_row")
-        self._skips = scaling.Skips(self.owner, skips)
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("get_scaled_loss", "get_unscaled_gradients"):  # Of Keras 2.
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}; call "
-                "scale_loss and unscale_gradients instead."
-            )
-        return super().__getattr__(name)
 
     def __repr__(self) -> str:
         return f"{super().__repr__()[:-1]}, {self.scale_object!r})"
-
-    @property
-    def loss_scale(self) -> tf.Tensor:
-        """The scale of the next step: float32, 0-d."""
-        self._never_scaled = False
-        return self._scale()
 
     @property
     def _factor(self) -> float | tf.Tensor:
         """The current factor of a loss: float32, 0-d."""
         return self.loss_scale
 
-    @property
-    def skipped_in_a_row(self) -> tf.Tensor:
-        """The number of skipped steps since the last applied one: int64, 0-d."""
-        return self._skips.in_a_row()
-
-    @property
-    def skipped_steps(self) -> tf.Tensor:
-        """The number of all skipped steps: int64, 0-d."""
-        return self._skips.total()
-
     def variables(self) -> list[tf.Variable]:
-        """Return the state: wrapped optimizer, loss scale and count of skips."""
-        return [*super().variables(), *self._scale.variables, self._skips.variable]
+        """Return the state: wrapped optimizer, loss scale and counts of skips."""
+        return [*super().variables(), *self._scale.variables, *self._counts]
 
     # -- the loss and its gradients ----------------------------------------------------
 
@@ -218,7 +103,7 @@ class ScalingWrapper(base.Wrapper):
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
         """Return pairs of g (1/s), computed in float32 for half precision."""
         present = require_floats("loss scaling", [gradient for gradient, _ in pairs])
-        quotients = iter(divided([getattr(g, "values", g) for g in present], scale))
+        quotients = iter(self._divide([values_of(g) for g in present], scale))
         return [
             (g if g is None else with_values(g, next(quotients)), v) for g, v in pairs
         ]
@@ -228,22 +113,15 @@ class ScalingWrapper(base.Wrapper):
         """Return ``loss`` times the loss scale, for a gradient tape.
 
         :meth:`unscale_gradients` divides its gradients by the scale. If it was not
-        called, ``apply_gradients`` does so.
+        called, the next ``apply_gradients`` does so.
 
         Args:
             loss: a tensor, or a callable without arguments. For a callable a callable
                 is returned.
-
-        Raises:
-            LossNotCallableError: a TypeError; None or a string.
         """
-        if loss is None or isinstance(loss, str):
-            raise errors.LossNotCallableError(
-                f"{self.owner}: expected a 0-d tensor or a callable as loss, got "
-                f"{loss!r}; pass what the loss function returns."
-            )
         product = self._scaled(loss, self._factor)
-        self._by_hand.note(is_unscaled=False)
+        made = EAGER_LOSS if tf.executing_eagerly() else LOSS_IN_FUNCTION
+        self._by_hand[replica_number()] = made
         return product
 
     @tf.autograph.experimental.do_not_convert
@@ -259,30 +137,37 @@ class ScalingWrapper(base.Wrapper):
 
         Raises:
             UnscaledTwiceError: a RuntimeError; a second call before the step.
-            MalformedPairsError, DtypeError: TypeErrors; not a list of real gradients.
+            DtypeError: a TypeError; gradients that are not real.
         """
-        tensors = scaling.listed_gradients(gradients, self.owner)
-        self._by_hand.refuse_second(self.owner)
-        wide = [(in_float32(gradient), None) for gradient in tensors]
+        # Python does not see later calls of a function that takes steps.
+        unseen_step = tf.executing_eagerly() and self._steps_in_functions
+        if self._by_hand.get(replica_number()) == UNSCALED and not unseen_step:
+            raise errors.UnscaledTwiceError(
+                f"{self.owner}.unscale_gradients: expected one unscaling of the "
+                "gradients before each step, got a second one; take the step first, or "
+                "call scale_loss(loss) to begin again."
+            )
+        wide = [(in_float32(gradient), None) for gradient in gradients]
         pairs = self._divided(wide, self._factor)
-        self._by_hand.note(is_unscaled=True)
+        self._by_hand[replica_number()] = UNSCALED
         return [gradient for gradient, _ in pairs]
 
     def _unscaled(self, pairs: Pairs) -> Pairs:
         """Return unscaled gradients; divide them if only ``scale_loss`` was called."""
-        if self._by_hand.take(self.owner):
+        made, eager = self._by_hand.get(replica_number()), tf.executing_eagerly()
+        self._steps_in_functions |= not eager
+        if eager and made == LOSS_IN_FUNCTION:
+            raise errors.UnsupportedError(
+                f"{self.owner}.apply_gradients: expected unscaled gradients, for a "
+                "tf.function scaled the loss, got gradients that were not unscaled; "
+                "pass them through unscale_gradients first."
+            )
+        self._by_hand.pop(replica_number(), None)
+        if made in (None, UNSCALED):
             return pairs
         return self._divided([(in_float32(g), v) for g, v in pairs], self._factor)
 
     # -- steps -------------------------------------------------------------------------
-
-    def _look(self, step: scaling.ScaledStep) -> None:
-        """Check the gradients of a step; raise for integers and complex numbers."""
-        require_floats("loss scaling", step.present)
-        step.look(self.clip_norm)
-        if self._never_scaled:
-            settled = scaling.warn_unless_scaled(self.owner, self._scale, step.present)
-            self._never_scaled = not settled
 
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
@@ -290,14 +175,10 @@ class ScalingWrapper(base.Wrapper):
         """Take the step of the wrapped optimizer."""
         return self.apply_inside(pairs, global_step, name)
 
-    def _count(self, step: scaling.ScaledStep) -> tf.Operation | None:
-        """Count a step, and report a stall."""
-        return self._skips.count(step, self._scale, self.at_floor, self.floor_patience)
-
     def _apply(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        step = scaling.ScaledStep(pairs, [name_of(variable) for _, variable in pairs])
+        step = scaling.ScaledStep(pairs)
 
         def update(pairs: Pairs) -> tf.Operation | None:
             return self._take_step(pairs, global_step, name)
@@ -338,76 +219,17 @@ class ScalingWrapper(base.Wrapper):
     ) -> tf.Operation | None:
         before = float(self._scale())
         self._look(step)
-        step.applied = bool(step.finite)
-        if step.applied:
+        applied = bool(step.finite)
+        if applied:
             done = step.update(update)
         else:
             # As in a graph: the slots exist even if the first step is skipped.
             done = self.create_slots([v for g, v in step.pairs if g is not None])
         step.move(self._scale)
-        step.scales = before, float(self._scale())
-        self.last_step = step.report(getattr(self.inner_optimizer, "last_step", None))
+        after = float(self._scale())
+        self.last_step = step.report(self.inner_optimizer, applied, before, after)
         self._count(step)
         return done
-
-
-class Entry(NamedTuple):
-    """The last call for a replica's gradients: unscaled them or scaled their loss."""
-
-    is_unscaled: bool
-    in_function: bool
-    taken: bool = False  # By a step in one branch of a condition.
-
-
-class ByHand:
-    """Tracks a replica's gradients, scaled or not, from ``scale_loss`` to the step."""
-
-    def __init__(self) -> None:
-        self._entries: dict[int, Entry] = {}
-        self._steps_in_functions = False
-
-    def note(self, is_unscaled: bool) -> None:
-        """Record that a loss was scaled, or that its gradients were unscaled."""
-        entry = Entry(is_unscaled, not tf.executing_eagerly())
-        self._entries[replica_number()] = entry
-
-    def refuse_second(self, owner: str) -> None:
-        """Raise if the gradients of this step are already unscaled."""
-        entry = self._entries.get(replica_number())
-        unseen_step = self._steps_in_functions and tf.executing_eagerly()
-        if entry is not None and entry.is_unscaled and not unseen_step:
-            raise errors.UnscaledTwiceError(
-                f"{owner}.unscale_gradients: expected one unscaling of the gradients "
-                "before each step, got a second one; take the step first, or call "
-                "scale_loss(loss) to begin again."
-            )
-
-    def take(self, owner: str) -> bool:
-        """Return whether the gradients of a step are unscaled, and remove the entry."""
-        entry, eager = self._entries.get(replica_number()), tf.executing_eagerly()
-        if entry is None or (eager and entry.taken):
-            self._entries.pop(replica_number(), None)
-            return True
-        if eager and entry.in_function and not entry.is_unscaled:
-            raise errors.UnsupportedError(
-                f"{owner}.apply_gradients: expected unscaled gradients, for a "
-                "tf.function scaled the loss, got gradients that were not unscaled; "
-                "pass them through unscale_gradients first."
-            )
-        # Only one branch of a condition runs, so each may apply the same gradients.
-        # The class of the graph of a branch has no public name.
-        graph = tf.compat.v1.get_default_graph()
-        if type(graph).__name__ == "CondBranchFuncGraph":
-            self._entries[replica_number()] = entry._replace(taken=True)
-        else:
-            del self._entries[replica_number()]
-        if not (eager or entry.in_function):
-            self._steps_in_functions = True
-        return entry.is_unscaled
-
-    def clear(self) -> None:
-        """Forget all entries."""
-        self._entries.clear()
 
 
 def in_float32(gradient: Gradient) -> Gradient:
@@ -477,10 +299,8 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
         clip_norm: float | None = None,
     ) -> None:
         base.require_optimizer(opt, self.owner, errors.NotScalableError)
-        scale = shared.scale_for(
-            loss_scale, FixedLossScale, DynamicLossScale, shared.LossScale
-        )
-        self._set_up(opt, None, scale, scale)
+        scale = shared.scale_for(loss_scale, FixedLossScale, DynamicLossScale)
+        super().__init__(opt, None, scale, scale)
         self._set_options(clip_norm, at_floor, floor_patience)
 
     def _prepared(self, pairs: Pairs) -> Pairs:

@@ -39,6 +39,7 @@ from lockstep.tf.wrapper import (
     is_reference,
     listed,
     make_together,
+    replica_count,
 )
 
 v1 = tf.compat.v1
@@ -49,9 +50,6 @@ SCOPE = "FP32-master-copy"
 """A master's name is SCOPE/NAME."""
 MASTERS, REGULARIZERS = "FP32_MASTER_COPIES", "REGULARIZATION_FUNCTIONS"
 """The names of the two collections of a graph."""
-
-SCALES = AutomaticLossScaler | LossScale
-"""The loss scales that are objects."""
 
 
 @base.with_strict
@@ -114,7 +112,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         floor_patience: int = scaling.PATIENCE,
     ) -> None:
         base.require_optimizer(optimizer, self.owner, errors.NotScalableError)
-        self._wrap(optimizer, *scale_of(loss_scale, DynamicLossScale, SCALES))
+        self._wrap(optimizer, *scale_of(loss_scale, DynamicLossScale))
         self._set_options(clip_norm, at_floor, floor_patience)
 
     def _wrap(self, optimizer: Optimizer, scale_object: Any, scale: Any) -> None:
@@ -124,7 +122,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 " got AGNOptimizer, which shares the variables themselves; train "
                 "float32 variables with AGN."
             )
-        self._set_up(optimizer, f"{optimizer.get_name()}-MP", scale_object, scale)
+        name = f"{optimizer.get_name()}-MP"
+        super().__init__(optimizer, name, scale_object, scale)
         self._masters: dict[Any, tf.Variable] = {}
         self._models: dict[Any, tf.Variable] = {}
         self._master_names: set[str] = set()
@@ -170,17 +169,10 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             if variable.ref() not in self._masters and self.trains_master(variable)
         }
         if missing:
-            make_together(lambda: self._make_these([*missing.values()]))
+            make_together(lambda: self._make_copies([*missing.values()]))
 
-    def _make_these(self, variables: list[tf.Variable]) -> None:
-        """Create the masters of these variables; row clipping inside clips them."""
-        pairs = self._make_copies(variables)
-        share_row_limits(pairs, self.inner_optimizer)
-
-    def _make_copies(
-        self, variables: list[tf.Variable]
-    ) -> list[tuple[tf.Variable, tf.Variable]]:
-        """Create masters, saved as SCOPE/NAME; return (variable, master) pairs."""
+    def _make_copies(self, variables: list[tf.Variable]) -> None:
+        """Create masters, saved as SCOPE/NAME; row clipping inside clips them."""
         with tf.init_scope(), v1.name_scope(SCOPE):
             pairs = [(variable, float32_copy(variable)) for variable in variables]
         for variable, master in pairs:
@@ -193,7 +185,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
                 name = f"{stem}_{count}"
             self._master_names.add(name)
             self._track_trackable(master, name)
-        return pairs
+        if not self.strict:
+            share_row_limits(pairs, self.inner_optimizer)
 
     def _follow(
         self, variable: tf.Variable, master: tf.Variable
@@ -239,24 +232,15 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             wide = None if gradient is None else widened(gradient)
             slope = None
             if regularizer is not None:
-                slope = self._penalty_gradient(regularizer, master.read_value())
+                weight = master.read_value()
+                slope = scaling.penalty_gradient(regularizer, weight)
             if slope is None:
                 return wide, master
-            slope = times(slope, self._share_of(factor))
+            if awaits_sums() and not tf.distribute.in_cross_replica_context():
+                factor = factor / replica_count()  # All replicas add the same slope.
+            slope = times(slope, factor)
             dense = slope if wide is None else tf.convert_to_tensor(wide) + slope
             return dense, master
-
-    def _share_of(self, factor: float | tf.Tensor) -> float | tf.Tensor:
-        """Return a replica's part of a factor, if the gradients will be summed."""
-        if not awaits_sums() or tf.distribute.in_cross_replica_context():
-            return factor
-        return factor / tf.distribute.get_strategy().num_replicas_in_sync
-
-    def _penalty_gradient(
-        self, regularizer: Regularizer, weight: tf.Tensor
-    ) -> tf.Tensor | None:
-        """Return d regularizer(w)/dw, with w's shape; None if there is no penalty."""
-        return scaling.penalty_gradient(regularizer, weight)
 
     # -- steps -------------------------------------------------------------------------
 
@@ -368,9 +352,6 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Regularizer:
     Args:
         regularizer: weight -> penalty, 0-d, or None.
 
-    Raises:
-        DtypeError: a TypeError; ``regularizer`` cannot be called.
-
     Origin: OpenSeq2Seq, ``mp_regularizer_wrapper``.
 
     Example:
@@ -379,7 +360,6 @@ def mp_regularizer_wrapper(regularizer: Regularizer) -> Regularizer:
         >>> regularizer(half) is None, float(regularizer(tf.constant([1.0, 2.0])))
         (True, 2.5)
     """
-    scaling.require_callable(regularizer)
 
     @tf.autograph.experimental.do_not_convert
     def regularize(weights: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,23 +16,17 @@ from lockstep.tf import mixed_precision
 from lockstep.tf.loss_scaling import ScalingWrapper
 from lockstep.tf.shared.gradients import (
     name_of,
-    require_floats,
     times_reciprocal,
-    values_of,
-    with_values,
 )
-from lockstep.tf.shared.loss_scales import PolicyScale, StaticScale, scale_for
-from lockstep.tf.shared.scaling import ScaledStep, penalty_gradient, require_callable
+from lockstep.tf.shared.loss_scales import scale_for
+from lockstep.tf.shared.scaling import ScaledStep
 from lockstep.tf.wrapper import (
     Pairs,
-    as_counter,
     as_variable,
     awaits_sums,
     builds_graph,
-    check_pairs,
     make_together,
     old_name,
-    refuse_cross_replica,
     require_optimizer,
     require_resources,
 )
@@ -51,7 +45,8 @@ class FixedLossScale(default.FixedLossScale):
         value, owner, name = loss_scale_value, "FixedLossScale", "loss_scale_value"
         require(owner, name, value, isinstance(value, int | float), "an int or float")
         require(owner, name, value, not value < 1, "a number >= 1")
-        StaticScale.__init__(self, float(loss_scale_value))
+        super().__init__(1.0)
+        self._value = float(value)
 
 
 class DynamicLossScale(default.DynamicLossScale):
@@ -73,7 +68,7 @@ class DynamicLossScale(default.DynamicLossScale):
         multiplier: float = 2.0,
     ) -> None:
         numbers = float(initial_loss_scale), int(increment_period), float(multiplier)
-        PolicyScale.__init__(self, DynamicPolicy(*numbers, floor=1.0))
+        self._start(DynamicPolicy(*numbers, floor=1.0))
 
     @tf.autograph.experimental.do_not_convert
     def update(self, grads: Any) -> tuple[Any, tf.Tensor]:
@@ -135,18 +130,26 @@ class OriginalScaling(HiddenState, ScalingWrapper):
     takes_wide = False
     _never_scaled = False
 
-    @property
-    def skips(self) -> bool:
-        """Whether a step with inf or NaN in its gradients is skipped."""
-        raise NotImplementedError
+    skips: bool
+    """Whether a step with inf or NaN in its gradients is skipped."""
 
-    def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
-        """Return pairs of g (1/s), also where 1/s is subnormal."""
-        present = require_floats("loss scaling", [gradient for gradient, _ in pairs])
+    @staticmethod
+    def _divide(values: list[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
+        """Return v (1/s) of each value, also where 1/s is subnormal."""
         reciprocal = 1.0 / scale
-        values = [times_reciprocal(values_of(g), reciprocal) for g in present]
-        quotients = iter(map(with_values, present, values))
-        return [(None if g is None else next(quotients), v) for g, v in pairs]
+        return [times_reciprocal(value, reciprocal) for value in values]
+
+    def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
+        """Scale a loss; a scale that is a tensor needs float32."""
+        if not callable(loss):
+            loss = tf.convert_to_tensor(loss)
+            if not isinstance(scale, float):
+                require_float32(self.owner, "a loss", loss)
+        return super()._scaled(loss, scale)
+
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Return unscaled gradients."""
+        return self._unscaled(pairs)
 
     def _look(self, step: ScaledStep) -> None:
         """Check the gradients; without skips every step is taken."""
@@ -158,22 +161,17 @@ class OriginalScaling(HiddenState, ScalingWrapper):
         """Count nothing."""
         return tf.no_op()
 
-    @tf.autograph.experimental.do_not_convert
-    def apply_gradients(
-        self,
-        grads_and_vars: Iterable[tuple[Any, Any]],
-        global_step: tf.Variable | None = None,
-        name: str | None = None,
+    def _apply_together(
+        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
     ) -> tf.Operation | None:
-        """Update the variables of pairs that ``compute_gradients`` returned."""
-        pairs = check_pairs(grads_and_vars, self.owner)
-        counter = as_counter(global_step, self.owner, any_dtype=True)
-        refuse_cross_replica(self.owner)
-        pairs = self._unscaled(pairs)
+        """Step on all replicas or on none; without skips the inner optimizer sums."""
         if not self.skips:
-            return self._apply(pairs, counter, name)
-        # The originals' conditions cannot be built on replicas.
-        return self._apply_together(pairs, counter, name)
+            return self._apply(pairs, global_step, name)
+        if not awaits_sums() or v1.control_flow_v2_enabled():
+            return super()._apply_together(pairs, global_step, name)
+        v1.get_default_graph().unique_name("cond")
+        with v1.name_scope("cond"):  # The slots are made here, before the conditions.
+            return super()._apply_together(pairs, global_step, name)
 
     def _apply_in_graph(
         self, step: ScaledStep, update: Any, counters: list[Any], name: str | None
@@ -204,8 +202,7 @@ class MixedPrecisionLossScaleOptimizer(
 ):
     """``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 
-    Only a dynamic scale skips steps, and float16 is refused. Among replicas each checks
-    its own gradients, and ``opt`` sums them.
+    Only a dynamic scale skips steps, and float16 is refused.
     """
 
     # The original's name: its checkpoints of objects load here, and ours there.
@@ -218,35 +215,22 @@ class MixedPrecisionLossScaleOptimizer(
         # The original's multitask wrapper is not an optimizer.
         wrapped = None if is_multitask and opt.strict else opt
         require_optimizer(wrapped, self.owner, errors.NotScalableError)
-        scale = scale_for(
-            loss_scale, FixedLossScale, DynamicLossScale, default.LossScale
-        )
-        self._set_up(opt, None, scale, scale)
-
-    @property
-    def skips(self) -> bool:
-        """Whether a step with inf or NaN in its gradients is skipped."""
-        return isinstance(self.scale_object, default.DynamicLossScale)
-
-    def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
-        """Scale a float32 loss."""
-        if not callable(loss):
-            loss = tf.convert_to_tensor(loss)
-            require_float32("a loss", loss)
-        return super()._scaled(loss, scale)
+        scale = scale_for(loss_scale, FixedLossScale, DynamicLossScale)
+        ScalingWrapper.__init__(self, opt, None, scale, scale)
+        self.skips = isinstance(scale, default.DynamicLossScale)
 
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
         """Divide float32 gradients."""
         for gradient, variable in pairs:
             if gradient is not None:
-                require_float32(repr(name_of(variable)), gradient)
+                require_float32(self.owner, repr(name_of(variable)), gradient)
         return super()._divided(pairs, scale)
 
-    def _unscaled(self, pairs: Pairs) -> Pairs:
-        """Return unscaled gradients; raise for rows that a strict scale cannot sum."""
+    def _look(self, step: ScaledStep) -> None:
+        """Check the gradients; raise for rows that a strict scale cannot sum."""
         if isinstance(self.scale_object, DynamicLossScale):
-            require_dense_shapes(gradient for gradient, _ in pairs)
-        return super()._unscaled(pairs)
+            require_dense_shapes(step.present)
+        super()._look(step)
 
     def _take_step(
         self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
@@ -255,68 +239,13 @@ class MixedPrecisionLossScaleOptimizer(
         inner_name = f"{name or self.get_name()}-wrapped" if self.skips else name
         return self.apply_inside(pairs, global_step, inner_name)
 
-    def _apply_together(
-        self, pairs: Pairs, global_step: tf.Variable | None, name: str | None
-    ) -> tf.Operation | None:
-        """Step on all replicas or on none; each checks its own gradients."""
-        if not awaits_sums():
-            return self._apply(pairs, global_step, name)
-        # All replicas must pass the identical object; an equal one is not enough.
-        inner_name = f"{name or self.get_name()}-wrapped"
 
-        def update(pairs: Pairs) -> tf.Operation | None:
-            return self.apply_inside(pairs, global_step, inner_name)
-
-        def flag(pairs: Pairs) -> tf.Tensor:
-            step = ScaledStep(pairs, [])
-            self._look(step)
-            return tf.cast(step.finite, tf.float32)
-
-        def step(strategy: Any, pairs: Pairs) -> tf.Operation | None:
-            replicas = strategy.extended
-            with v1.name_scope("cond"):
-                flags = replicas.call_for_each_replica(flag, args=(pairs,))
-                count = strategy.reduce(tf.distribute.ReduceOp.SUM, flags, axis=None)
-                finite = tf.equal(count, float(strategy.num_replicas_in_sync))
-
-            def run() -> tf.Operation | None:
-                done = replicas.call_for_each_replica(update, args=(pairs,))
-                with tf.control_dependencies([strategy.group(done)]):
-                    return tf.no_op()
-
-            with v1.name_scope("cond") as holding:
-                done = tf.cond(finite, run, tf.no_op, name=holding)
-            with tf.control_dependencies([done]):
-                moved = self.scale_object.move(finite)
-            return tf.group(done, moved, name=name or self.get_name())
-
-        context = tf.distribute.get_replica_context()
-        return context.merge_call(step, args=(tuple(pairs),))
-
-
-def require_float32(what: str, tensor: Any) -> None:
+def require_float32(owner: str, what: str, tensor: Any) -> None:
     """Raise for a tensor that the original's float32 scale cannot multiply."""
     if tensor.dtype.base_dtype != tf.float32:
         raise DtypeError(
-            f"MixedPrecisionLossScaleOptimizer: expected float32, got {what} in "
-            f"{tensor.dtype.name}; the original cannot scale it; use lockstep.tf."
-        )
-
-
-class UnusableScale:
-    """A loss scale that the original's constructor accepts, but that it cannot use."""
-
-    variables: Sequence[Any] = ()
-
-    def __init__(self, argument: Any) -> None:
-        self.argument = argument
-
-    def __call__(self) -> tf.Tensor:
-        """Raise."""
-        raise UnusableScaleError(
-            "MixedPrecisionOptimizerWrapper: loss_scale: expected a float or an "
-            f"AutomaticLossScaler, got {self.argument!r}; the original fails at the "
-            "first use; use lockstep.tf."
+            f"{owner}: expected float32, got {what} in {tensor.dtype.name}; the "
+            "original cannot scale it; use lockstep.tf."
         )
 
 
@@ -334,29 +263,22 @@ class MixedPrecisionOptimizerWrapper(
 
     def __init__(self, optimizer: Optimizer, loss_scale: Any = None) -> None:
         require_optimizer(optimizer, self.owner, errors.NotScalableError)
-        scale: Any = UnusableScale(loss_scale)
-        if isinstance(loss_scale, default.AutomaticLossScaler):
-            scale = loss_scale
-        elif loss_scale is None or isinstance(loss_scale, float):
+        self.skips = isinstance(loss_scale, default.AutomaticLossScaler)
+        if loss_scale is None or isinstance(loss_scale, float):
             loss_scale = 1.0 if loss_scale is None else float(loss_scale)
-            scale = StaticScale(loss_scale)
+        scale = loss_scale if self.skips else default.FixedLossScale(1.0)
         self._wrap(optimizer, loss_scale, scale)
 
     @property
-    def skips(self) -> bool:
-        """Whether a step with inf or NaN in its gradients is skipped."""
-        return isinstance(self.scale_object, default.AutomaticLossScaler)
-
-    def _scaled(self, loss: Any, scale: float | tf.Tensor) -> Any:
-        """Scale a loss; an automatic scale needs float32."""
-        if not callable(loss):
-            loss = tf.convert_to_tensor(loss)
-            if not isinstance(scale, float) and loss.dtype != tf.float32:
-                raise DtypeError(
-                    f"{self.owner}: expected a float32 loss for an automatic scale, "
-                    f"got {loss.dtype.name}; cast the loss to float32."
-                )
-        return super()._scaled(loss, scale)
+    def _factor(self) -> float | tf.Tensor:
+        """The current factor of a loss; raise for one that the original cannot use."""
+        if not self.skips and not isinstance(self.scale_object, float):
+            raise UnusableScaleError(
+                f"{self.owner}: loss_scale: expected a float or an AutomaticLossScaler,"
+                f" got {self.scale_object!r}; the original fails at the first use; use "
+                "lockstep.tf."
+            )
+        return super()._factor
 
     def trains_master(self, variable: tf.Variable) -> bool:
         """Whether a variable is float16."""
@@ -367,26 +289,15 @@ class MixedPrecisionOptimizerWrapper(
         if builds_graph():
             half = [variable for variable in variables if self.trains_master(variable)]
             if half:
-                make_together(lambda: self._make_these(half))
+                make_together(lambda: self._make_copies(half))
         else:
             super()._make_masters(variables)
-
-    def _make_these(self, variables: list[tf.Variable]) -> None:
-        """Create masters, whose rows are not clipped."""
-        self._make_copies(variables)
 
     def _at_master(
         self, gradient: Any, variable: tf.Variable, factor: Any, regularizer: Any
     ) -> tuple[Any, tf.Variable]:
         """Return the gradient of a master; raise if a float16 variable has none."""
-        has_master = self._master_of(variable) is not variable
-        if regularizer is not None and not has_master:
-            raise UnsupportedError(
-                f"{self.owner}: expected regularizers of float16 variables only, got "
-                f"one of {name_of(variable)!r} in {variable.dtype.name}, which has no "
-                "master; use mp_regularizer_wrapper of lockstep.tf.strict."
-            )
-        if gradient is None and has_master:
+        if gradient is None and self.trains_master(variable):
             raise UnsupportedError(
                 f"{self.owner}: expected a gradient for the float16 variable "
                 f"{name_of(variable)!r}, got None; the original cannot leave it out; "
@@ -397,21 +308,6 @@ class MixedPrecisionOptimizerWrapper(
     def _follow(self, variable: tf.Variable, master: tf.Variable) -> list[Any]:
         """Leave the master as it is."""
         return []
-
-    def _share_of(self, factor: float | tf.Tensor) -> float | tf.Tensor:
-        """Return the whole factor on each replica."""
-        return factor
-
-    def _penalty_gradient(self, regularizer: Any, weight: tf.Tensor) -> Any:
-        """Return the gradient of a penalty, which a graph collects as a loss."""
-
-        def collected(weight: tf.Tensor) -> Any:
-            penalty = regularizer(weight)
-            if tf.is_tensor(penalty) and builds_graph():
-                v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, penalty)
-            return penalty
-
-        return penalty_gradient(collected, weight)
 
     def _look(self, step: ScaledStep) -> None:
         """Let the scaler's own check of the gradients decide."""
@@ -430,7 +326,12 @@ def mp_regularizer_wrapper(regularizer: Any) -> Any:
     bfloat16 weights are regularized directly, float16 tensors that are not variables
     are registered too, and every call adds a pair.
     """
-    require_callable(regularizer)
+
+    def collected(weight: tf.Tensor) -> Any:
+        penalty = regularizer(weight)
+        if penalty is not None and builds_graph():
+            v1.add_to_collection(v1.GraphKeys.REGULARIZATION_LOSSES, penalty)
+        return penalty
 
     @tf.autograph.experimental.do_not_convert
     def regularize(weights: Any) -> Any:
@@ -438,7 +339,7 @@ def mp_regularizer_wrapper(regularizer: Any) -> Any:
         if tf.as_dtype(variable.dtype).base_dtype != tf.float16:
             return regularizer(weights)
         with tf.init_scope():
-            v1.add_to_collection(mixed_precision.REGULARIZERS, (variable, regularizer))
+            v1.add_to_collection(mixed_precision.REGULARIZERS, (variable, collected))
         return None
 
     return regularize

@@ -282,10 +282,16 @@ def sums_over_replicas(pairs: Pairs) -> Pairs:
             gradient = as_kind(*pair, kind)
             group = alike.setdefault((kind, gradient.dtype), {})
             group[position] = gradient
+
+    def add(strategy: Any, *gradients: Any) -> Any:
+        # Not context.all_reduce: in a graph its custom gradient looks up variables.
+        both = [(gradient, gradient) for gradient in gradients]
+        return strategy.extended.batch_reduce_to(tf.distribute.ReduceOp.SUM, both)
+
     sums: dict[int, Any] = {}
     # One collective per dtype and kind, because a strategy concatenates dense tensors.
     for group in alike.values():
-        added = context.all_reduce(tf.distribute.ReduceOp.SUM, [*group.values()])
+        added = context.merge_call(add, args=tuple(group.values()))
         sums.update(zip(group, added, strict=True))
     return [(sums.get(position), v) for position, (_, v) in enumerate(pairs)]
 

@@ -325,20 +325,6 @@ def test_a_regularizer_acts_on_the_master(mode: str) -> None:
     assert optimizer.master(w).numpy().tolist() == expected.tolist()
 
 
-@pytest.mark.parametrize(
-    "penalty",
-    [lambda weight: 1.0, lambda weight: tf.reduce_sum(tf.ones([2])), tf.square],
-    ids=["a number", "one of another weight", "a vector"],
-)
-def test_a_penalty_that_is_no_scalar_of_the_weight_is_refused(penalty) -> None:
-    w = half([1.0, 2.0])
-    mp_regularizer_wrapper(penalty)(w)
-    optimizer = masters_of(keras.optimizers.SGD(1.0), 8.0)
-    optimizer.build([w])
-    with pytest.raises(errors.DtypeError):
-        optimizer.apply([tf.zeros([2], tf.float16)], [w])
-
-
 def test_a_layer_takes_the_regularizer_and_a_file_keeps_it(tmp_path: Path) -> None:
     def model_of(dtype: str) -> keras.Model:
         keras.utils.set_random_seed(0)

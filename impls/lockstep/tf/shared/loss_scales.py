@@ -17,7 +17,6 @@ from lockstep import errors, scalers
 from lockstep.checks import HELD, is_scale, number_of, require
 from lockstep.tf.shared.gradients import (
     as_gradient,
-    as_variable,
     finite_flags,
     listed_pairs,
     require_floats,
@@ -28,24 +27,15 @@ SMALLEST_NORMAL = float(np.finfo(np.float32).smallest_normal)
 # -- arguments -------------------------------------------------------------------------
 
 
-def fixed_value(value: Any) -> float:
-    """Return the factor of a ``FixedLossScale``, checked."""
-    number = number_of(value)
-    fine = isinstance(value, Real) and number >= 1 and is_scale(number)
-    expected = "a number >= 1, finite in float32"
-    require("FixedLossScale", "loss_scale_value", value, fine, expected)
-    return number
-
-
 def scale_for(
-    identifier: Any, fixed: Callable[[Any], Any], dynamic: Callable[[], Any], kinds: Any
+    identifier: Any, fixed: Callable[[Any], Any], dynamic: Callable[[], Any]
 ) -> LossScale:
-    """Return the loss scale for a number or "dynamic"; one of ``kinds`` stays."""
+    """Return the loss scale for a number, "dynamic" or a loss scale."""
     if isinstance(identifier, int | float):
         return fixed(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return dynamic()
-    if isinstance(identifier, kinds):
+    if isinstance(identifier, LossScale):
         return identifier
     kind = errors.UnknownNameError
     if identifier is None:
@@ -56,12 +46,12 @@ def scale_for(
     )
 
 
-def scale_of(argument: Any, dynamic: Callable[[], Any], kinds: Any) -> tuple[Any, Any]:
+def scale_of(argument: Any, dynamic: Callable[[], Any]) -> tuple[Any, Any]:
     """Return the scale that users know for an argument, and it as a loss scale."""
     owner = "MixedPrecisionOptimizerWrapper: loss_scale"
     if isinstance(argument, str) and argument == "dynamic":
         argument = dynamic()
-    if isinstance(argument, kinds):
+    if isinstance(argument, AutomaticLossScaler | LossScale):
         return argument, argument
     argument = 1.0 if argument is None else argument
     if isinstance(argument, bool) or not isinstance(argument, Real):
@@ -76,7 +66,7 @@ def scale_of(argument: Any, dynamic: Callable[[], Any], kinds: Any) -> tuple[Any
             f"{owner}: expected {HELD}, got {argument!r}; give the factor for the loss,"
             " 1 for none."
         )
-    return number, StaticScale(number)
+    return number, FixedLossScale.of(number)
 
 
 # -- loss scales -----------------------------------------------------------------------
@@ -98,7 +88,6 @@ class LossScale(tf.Module):
     """
 
     good_steps: Any = 0
-    _make_variable = staticmethod(state_variable)
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
@@ -120,7 +109,7 @@ class LossScale(tf.Module):
         self, name: str, initial_value: Any, dtype: Any = None
     ) -> tf.Variable:
         """Create a variable of your own scale; checkpoints store it as ``name``."""
-        variable = self._make_variable(name, initial_value, dtype)
+        variable = state_variable(name, initial_value, dtype)
         self._track_trackable(variable, name)
         return variable
 
@@ -146,12 +135,38 @@ class LossScale(tf.Module):
         return self.get_config()
 
 
-class StaticScale(LossScale):
-    """A constant scale of any size, even below 1; it is always at its floor."""
+class FixedLossScale(LossScale):
+    """A loss scale that never moves.
 
-    def __init__(self, number: float) -> None:
+    Args:
+        loss_scale_value: the factor, a number >= 1 that float32 can hold.
+
+    Raises:
+        OutOfRangeError: a ValueError; no number, or one that is out of range.
+
+    Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
+
+    Example:
+        >>> scale = FixedLossScale(8)
+        >>> scale, float(scale())
+        (FixedLossScale(8.0), 8.0)
+    """
+
+    def __init__(self, loss_scale_value: float) -> None:
         super().__init__()
+        number = number_of(loss_scale_value)
+        is_number = isinstance(loss_scale_value, Real)
+        fine = is_number and number >= 1 and is_scale(number)
+        expected = "a number >= 1, finite in float32"
+        require("FixedLossScale", "loss_scale_value", loss_scale_value, fine, expected)
         self._value = number
+
+    @classmethod
+    def of(cls, number: float) -> Self:
+        """Create a scale of any size, even below 1."""
+        scale = cls(1.0)
+        scale._value = number
+        return scale
 
     @property
     def loss_scale_value(self) -> float:
@@ -179,8 +194,42 @@ def _of_policy(name: str, doc: str) -> Any:
     return property(lambda scale: getattr(scale._policy, name), doc=doc)
 
 
-class PolicyScale(LossScale):
-    """A scale that moves as a :class:`lockstep.scalers.DynamicPolicy` says."""
+class DynamicLossScale(LossScale):
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
+
+    After a finite step, good_steps += 1. When it reaches ``increment_period``,
+    scale = min(scale growth, ceiling), unless the product is not finite, and
+    good_steps = overflows = steps = 0. After an overflow, good_steps = 0 and
+    overflows += 1. If overflows >= hysteresis and overflows / steps >= tolerance, this
+    step included (by default, on each overflow), scale = max(scale / multiplier,
+    floor), overflows = hysteresis - 1 and steps = 0.
+
+    Args:
+        initial_loss_scale: the first scale, > 0.
+        increment_period: steps from one growth to the next, >= 1.
+        multiplier: the factor of growth, > 1; an overflow divides by it.
+        floor: the smallest scale, not above the initial one; None: 1, or the initial
+            scale if that is smaller.
+        ceiling: the largest scale, not below the initial one; None: float32's maximum.
+        growth_factor: the factor of growth, > 1; None: ``multiplier``.
+        backoff_factor: the factor at an overflow, in (0, 1); None: divide by
+            ``multiplier``.
+        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
+        tolerance: the share of steps since the scale last changed that may overflow, in
+            [0, 1); not together with ``hysteresis``.
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is out of its range.
+
+    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
+    in Megatron-LM, tolerance as in fairseq.
+
+    Example:
+        >>> scale = DynamicLossScale(8.0, increment_period=1)
+        >>> _, finite = scale.update([tf.constant([1.0, float("inf")]), None])
+        >>> bool(finite), float(scale())
+        (False, 4.0)
+    """
 
     initial_loss_scale = _of_policy("initial_loss_scale", "The first scale.")
     increment_period = _of_policy("increment_period", "Steps from growth to growth.")
@@ -191,17 +240,42 @@ class PolicyScale(LossScale):
     hysteresis = _of_policy("hysteresis", "The overflows until the scale is lowered.")
     tolerance = _of_policy("tolerance", "The share of steps that may overflow.")
 
-    def __init__(self, policy: scalers.DynamicPolicy) -> None:
+    def __init__(
+        self,
+        initial_loss_scale: float = 2**15,
+        increment_period: int = 2000,
+        multiplier: float = 2.0,
+        *,
+        floor: float | None = None,
+        ceiling: float | None = None,
+        growth_factor: float | None = None,
+        backoff_factor: float | None = None,
+        hysteresis: int = 1,
+        tolerance: float = 0.0,
+    ) -> None:
+        policy = scalers.dynamic_policy(
+            initial_loss_scale,
+            increment_period,
+            multiplier,
+            floor,
+            ceiling,
+            growth_factor=growth_factor,
+            backoff_factor=backoff_factor,
+            hysteresis=hysteresis,
+            tolerance=tolerance,
+        )
+        self._start(policy)
+
+    def _start(self, policy: scalers.DynamicPolicy) -> None:
+        """Create the state before the first step."""
         super().__init__()
         self._policy = policy
         first = policy.initial_loss_scale
-        self.current_loss_scale = self._make_variable(
-            "current_loss_scale", first, "float32"
-        )
-        self.good_steps = self._make_variable("good_steps", 0, "int64")
+        self.current_loss_scale = state_variable("current_loss_scale", first, "float32")
+        self.good_steps = state_variable("good_steps", 0, "int64")
         if policy.is_patient:
-            self.overflows = self._make_variable("overflows", 0, "int64")
-            self.steps = self._make_variable("steps", 0, "int64")
+            self.overflows = state_variable("overflows", 0, "int64")
+            self.steps = state_variable("steps", 0, "int64")
 
     @property
     def backoff_factor(self) -> float:
@@ -212,13 +286,13 @@ class PolicyScale(LossScale):
     def variables(self) -> list[Any]:
         """The scale and the good steps; with patience, its two counts too."""
         state = [self.current_loss_scale, self.good_steps]
-        return (
-            [*state, self.overflows, self.steps] if self._policy.is_patient else state
-        )
+        if self._policy.is_patient:
+            state += [self.overflows, self.steps]
+        return state
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step: float32, 0-d."""
-        return as_variable(self.current_loss_scale).read_value()
+        return self.current_loss_scale.read_value()
 
     @tf.autograph.experimental.do_not_convert
     def update(self, grads: Any) -> tuple[tf.Tensor | None, tf.Tensor]:
@@ -241,7 +315,7 @@ class PolicyScale(LossScale):
         finite = tf.reduce_all(finite_flags(require_floats(owner, flat)))
         if tf.executing_eagerly():
             return self.move(finite), finite
-        good_steps = as_variable(self.good_steps).read_value()
+        good_steps = self.good_steps.read_value()
         complete = good_steps + 1 >= self.increment_period
         complete = tf.logical_and(finite, complete)
         with tf.control_dependencies([complete]):
@@ -255,7 +329,7 @@ class PolicyScale(LossScale):
 
     def move(self, finite: tf.Tensor) -> tf.Operation | None:
         """Update the scale after a step, finite or not; return the operation."""
-        state = [as_variable(variable) for variable in self.variables]
+        state = self.variables
         before = [variable.read_value() for variable in state]
         after = step_dynamic(self._policy, before, finite)
         *others, last = zip(state, after, strict=True)
@@ -336,6 +410,8 @@ class AutomaticLossScaler(tf.Module):
     step_window steps after the last one the scale is multiplied by it. LogMax follows
     the mean and the deviation of log2(amax) so that overflows stay rare.
 
+    State: ``tf.train.Checkpoint`` saves it; ``get_config`` has the arguments only.
+
     Args:
         algorithm: "Backoff" or "LogMax"; case and outer spaces do not matter.
         params: the algorithm's parameters by name. Backoff: scale_min=1.,
@@ -361,8 +437,6 @@ class AutomaticLossScaler(tf.Module):
 
     SUPPORTED_ALGOS: ClassVar[list[str]] = ["backoff", "logmax"]
 
-    _make_variable = staticmethod(state_variable)
-
     def __init__(
         self,
         algorithm: str = "Backoff",
@@ -372,19 +446,34 @@ class AutomaticLossScaler(tf.Module):
         super().__init__()
         name, policy = scalers.automatic_policy(algorithm, params, strict)
         self.algorithm, self.policy, self.strict = name, policy, strict
+        self._params = dict(params or {})
         first = scalers.start_automatic(policy)
         self._kind = type(first)
         self._state = {
-            name: self._make_variable(
+            name: state_variable(
                 name, value, "int64" if isinstance(value, int) else "float32"
             )
             for name, value in first._asdict().items()
         }
 
+    def __repr__(self) -> str:
+        shown = f", {self._params}" if self._params else ""
+        return f"{type(self).__name__}({self.algorithm!r}{shown})"
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor's arguments."""
+        config = {"algorithm": self.algorithm, "params": dict(self._params)}
+        return config | ({"strict": True} if self.strict else {})
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Create a scaler with initial state from the result of ``get_config``."""
+        return cls(**config)
+
     @property
     def loss_scale(self) -> tf.Tensor:
         """The scale of the next step: float32, 0-d."""
-        return as_variable(self._state["loss_scale"]).read_value()
+        return self._state["loss_scale"].read_value()
 
     def __call__(self) -> tf.Tensor:
         """Return the scale of the next step, as other loss scales: float32, 0-d."""
@@ -430,10 +519,9 @@ class AutomaticLossScaler(tf.Module):
                 "the original cannot."
             )
         has_nan, amax = tf.cast(has_nan, tf.bool), tf.cast(amax, tf.float32)
-        variables = [as_variable(variable) for variable in self.variables]
-        before = self._kind(*(variable.read_value() for variable in variables))
+        before = self._kind(*(variable.read_value() for variable in self.variables))
         after = step_automatic(policy, before, has_nan, amax)
-        pairs = zip(variables, after, strict=True)
+        pairs = zip(self.variables, after, strict=True)
         moved = [variable.assign(value, read_value=False) for variable, value in pairs]
         done = [] if tf.executing_eagerly() else moved
         with tf.control_dependencies(done):

@@ -1,64 +1,44 @@
-"""A step on the gradients of a scaled loss, and the count of skipped steps."""
+"""What wrappers with a loss scale have on both backends, and their step."""
 
 from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep import errors, scalers
-from lockstep.interface import StepReport
 from lockstep.pipeline import stages_of
 from lockstep.tf.shared.clipping import clip_factor, half_square_sums, scale_gradients
 from lockstep.tf.shared.gradients import (
     HALF,
     Gradient,
     Values,
-    as_gradient,
     as_variable,
     finite_flags,
     is_first_replica,
+    name_of,
     require_floats,
     values_of,
     widen,
     with_values,
 )
+from lockstep.tf.shared.loss_scales import state_variable
 
 Pairs = list[tuple[Gradient, Any]]
 
 PATIENCE = 100
 """Default number of steps skipped in a row at the scale's floor that are a stall."""
-
-
-def listed_gradients(gradients: Any, owner: str) -> list[Gradient]:
-    """Return the gradients that are to be unscaled; raise if they are not a list."""
-    owner = f"{owner}.unscale_gradients"
-    fine = isinstance(gradients, Iterable) and not tf.is_tensor(gradients)
-    listed = list(gradients) if fine else []
-    if not fine or any(type(gradient) is tuple for gradient in listed):
-        raise errors.MalformedPairsError(
-            f"{owner}: expected a list of gradients, got {gradients!r:.80}; pass what "
-            "the tape returned for a list of variables, without their variables."
-        )
-    tensors = [as_gradient(g, f"gradient {k}", owner) for k, g in enumerate(listed)]
-    require_floats(owner, tensors)
-    return tensors
-
-
-def refuse_scaled(optimizer: Any, owner: str) -> None:
-    """Raise for an optimizer that scales the loss itself."""
-    if "unscale" in stages_of(optimizer):
-        raise errors.UnsupportedError(
-            f"{owner}: expected an optimizer whose loss is not scaled yet, got "
-            f"{type(optimizer).__name__}; let one of the two scale, and give it the "
-            "loss scale."
-        )
+NORM = "the norm of all gradients"
+STALLED = (
+    "{}: expected a finite step now and then, got {} skipped in a row at loss scale {}"
+    ", not finite: {}; look at these gradients, or lower the floor."
+)
 
 
 def narrowed(pairs: Pairs) -> Pairs:
@@ -83,7 +63,6 @@ class ScaledStep:
 
     Args:
         pairs: (gradient or None, variable) of the step.
-        names: the names of all variables, as the user knows them.
         present: the n tensors to check instead of the gradients that are not None.
 
     Attributes:
@@ -91,8 +70,6 @@ class ScaledStep:
         finite: whether all are, and their norm if it was computed: bool, 0-d.
         norm, clip_factor: float32, 0-d; None if gradients are not clipped.
         largest: the arguments of an automatic scaler's update; None for other scales.
-        applied: whether the wrapped optimizer takes its step; eager only.
-        scales: the loss scale before and after the step; eager only.
     """
 
     flags: tf.Tensor
@@ -100,17 +77,9 @@ class ScaledStep:
     norm: tf.Tensor | None = None
     clip_factor: tf.Tensor | None = None
     largest: tuple[tf.Tensor, tf.Tensor] | None = None
-    applied: bool
-    scales: tuple[float, float]
 
-    def __init__(
-        self,
-        pairs: Pairs,
-        names: list[str],
-        present: Sequence[Values] | None = None,
-    ) -> None:
+    def __init__(self, pairs: Pairs, present: Sequence[Values] | None = None) -> None:
         self.pairs = pairs
-        self.names = names
         if present is None:
             present = [gradient for gradient, _ in pairs if gradient is not None]
         self.present = present
@@ -158,135 +127,168 @@ class ScaledStep:
             return scale.move(self.finite)
         return scale.update_op(*self.largest)
 
-    @property
-    def names_present(self) -> list[str]:
-        """The names of the variables that have a gradient."""
-        return [
-            n for (g, _), n in zip(self.pairs, self.names, strict=True) if g is not None
-        ]
+    def names(self, present: bool) -> list[str]:
+        """Return the names of the variables that have a gradient, or that have none."""
+        return [name_of(v) for g, v in self.pairs if (g is not None) == present]
 
     def nonfinite(self) -> list[str]:
         """Return the names of variables with a non-finite gradient; eager only."""
         flags = np.asarray(self.flags)
-        return [] if flags.all() else list(compress(self.names_present, ~flags))
+        return [] if flags.all() else list(compress(self.names(True), ~flags))
 
-    def report(self, inner: StepReport | None) -> scalers.ScaledStepReport:
-        """Return the report; ``inner``: that of the wrapped optimizer; eager only."""
+    def report(
+        self, inner: Any, applied: bool, before: float, after: float
+    ) -> scalers.ScaledStepReport:
+        """Return the report; eager only.
+
+        ``inner``: the wrapped optimizer. ``before``, ``after``: the loss scale.
+        """
         finite, nonfinite = bool(self.finite), self.nonfinite()
         norm = factor = None
         if self.norm is not None and self.clip_factor is not None and not nonfinite:
             norm = float(self.norm)
             factor = float(self.clip_factor) if finite else None
-        named = zip(self.pairs, self.names, strict=True)
         return scalers.report(
-            inner if self.applied else None,
-            self.names,
+            getattr(inner, "last_step", None) if applied else None,
+            [name_of(variable) for _, variable in self.pairs],
             nonfinite,
-            self.scales,
-            self.applied,
+            (before, after),
+            applied,
             norm,
             factor,
-            [name for (gradient, _), name in named if gradient is None],
+            self.names(False),
         )
 
 
-def warn_unless_scaled(owner: str, scale: Any, values: Sequence[Values]) -> bool:
-    """Warn if a loss was never scaled; return whether that is settled."""
-    if tf.executing_eagerly():
-        number = float(scale())
-        if not any(np.any(getattr(value, "values", value)) for value in values):
-            return False
-    else:
-        # Without an operation in the graph.
-        number = getattr(scale, "loss_scale_value", None)
-        number = getattr(scale, "initial_loss_scale", number)
-    if number is not None and number != 1:
-        errors.warn_user(
-            f"{owner}: expected gradients of scale_loss(loss), got a step, but the loss"
-            f" scale {number:g} was never asked for; the gradients are taken as "
-            "unscaled. Differentiate scale_loss(loss), or choose the loss scale 1."
-        )
-    return number is not None
+# -- wrappers --------------------------------------------------------------------------
 
 
-# -- skipped steps ---------------------------------------------------------------------
+class Scaling:
+    """What wrappers with a loss scale have on both backends.
 
-UPPER = 2**32
-"""The unit of the upper half; a row of skipped steps is always shorter."""
-NORM = "the norm of all gradients"
-STALLED = (
-    "{}: expected a finite step now and then, got {} skipped in a row at loss scale {}"
-    ", not finite: {}; look at these gradients, or lower the floor."
-)
-
-
-class Skips(NamedTuple):
-    """The count of skipped steps of a wrapper, in a row and in all.
+    What Keras must not track and save is set in ``vars(self)``.
 
     Attributes:
-        owner: the wrapper's name.
-        variable: steps in a row + UPPER * steps before this row: int64, 0-d.
+        scale_object: the scale that users know, a number or an object.
+        _scale: the same as a loss scale.
     """
 
-    owner: str
-    variable: tf.Variable
+    scale_object: Any
+    inner_optimizer: Any
+    clip_norm: float | None = None
+    at_floor = "ignore"
+    floor_patience = PATIENCE
+    _scale: Any
+    _counts: Sequence[tf.Variable]
+    _never_scaled = True
 
-    def in_a_row(self) -> tf.Tensor:
-        """Return the steps skipped in a row: int64, 0-d."""
-        return tf.math.floormod(self.variable.read_value(), UPPER)
+    def _set_options(
+        self, clip_norm: float | None, at_floor: str, floor_patience: int
+    ) -> None:
+        """Check and set the options, and count skipped steps from now on."""
+        owner, inner = type(self).__name__, self.inner_optimizer
+        scalers.check_options(owner, clip_norm, at_floor, floor_patience)
+        if "unscale" in stages_of(inner):
+            raise errors.UnsupportedError(
+                f"{owner}: expected an optimizer whose loss is not scaled yet, got "
+                f"{type(inner).__name__}; let one of the two scale, and give it the "
+                "loss scale."
+            )
+        self.clip_norm = clip_norm
+        self.at_floor = at_floor
+        self.floor_patience = floor_patience
+        names = "skipped_in_a_row", "skipped_steps"
+        counts = [state_variable(name, 0, "int64") for name in names]
+        for name, variable in zip(names, counts, strict=True):
+            self._track_trackable(variable, name)
+        vars(self)["_counts"] = counts
 
-    def total(self) -> tf.Tensor:
-        """Return all skipped steps: int64, 0-d."""
-        return self.in_a_row() + self.variable.read_value() // UPPER
+    @property
+    def loss_scale(self) -> tf.Tensor:
+        """The scale of the next step: float32, 0-d."""
+        vars(self)["_never_scaled"] = False
+        return self._scale()
 
-    def count(
-        self, step: ScaledStep, scale: Any, at_floor: str, patience: int
-    ) -> tf.Operation | None:
+    @property
+    def skipped_in_a_row(self) -> tf.Tensor:
+        """The number of skipped steps since the last applied one: int64, 0-d."""
+        return self._counts[0].read_value()
+
+    @property
+    def skipped_steps(self) -> tf.Tensor:
+        """The number of all skipped steps: int64, 0-d."""
+        return self._counts[1].read_value()
+
+    def _look(self, step: ScaledStep) -> None:
+        """Check the gradients of a step; warn once if no loss was ever scaled."""
+        require_floats("loss scaling", step.present)
+        step.look(self.clip_norm)
+        if not self._never_scaled:
+            return
+        if tf.executing_eagerly():
+            scale = float(self._scale())
+            if not any(np.any(values_of(value)) for value in step.present):
+                return
+        else:
+            # Without an operation in the graph.
+            scale = getattr(self._scale, "loss_scale_value", None)
+            scale = getattr(self._scale, "initial_loss_scale", scale)
+        vars(self)["_never_scaled"] = scale is None
+        if scale is not None and scale != 1:
+            errors.warn_user(
+                f"{type(self).__name__}: expected gradients of scale_loss(loss), got a "
+                f"step, but the loss scale {scale:g} was never asked for; the gradients"
+                " are taken as unscaled. Differentiate scale_loss(loss), or choose the "
+                "loss scale 1."
+            )
+
+    def _count(self, step: ScaledStep) -> tf.Operation | None:
         """Count a step, report a stall at the floor, and return the operation."""
         if not tf.executing_eagerly():
-            return self._count_in_graph(step, scale, at_floor, patience)
+            return self._count_in_graph(step)
         # Nearly always this step and the step before it are applied.
-        stored = int(self.variable.read_value())
-        before = stored % UPPER
+        in_a_row, total = self._counts
+        before = int(in_a_row.read_value())
         skips = 0 if bool(step.finite) else before + 1
-        if skips or before:
-            total = stored - before + (skips or before * UPPER)
-            self.variable.assign(total, read_value=False)
-        quiet = at_floor == "ignore" or skips < patience
-        if quiet or not is_first_replica() or not scale.at_floor():
+        if skips != before:
+            in_a_row.assign(skips, read_value=False)
+        if skips:
+            total.assign_add(1, read_value=False)
+        quiet = self.at_floor == "ignore" or skips < self.floor_patience
+        if quiet or not is_first_replica() or not self._scale.at_floor():
             return None
         names = ", ".join(step.nonfinite()) or NORM
-        text = STALLED.format(self.owner, skips, f"{float(scale()):g}", names)
-        if at_floor == "raise":
+        scale = f"{float(self._scale()):g}"
+        text = STALLED.format(type(self).__name__, skips, scale, names)
+        if self.at_floor == "raise":
             raise errors.ScaleStalledError(text)
-        if skips == patience:
+        if skips == self.floor_patience:
             errors.warn_user(text)
         return None
 
-    def _count_in_graph(
-        self, step: ScaledStep, scale: Any, at_floor: str, patience: int
-    ) -> tf.Operation:
+    def _count_in_graph(self, step: ScaledStep) -> tf.Operation:
         """Count; at a stall print once, or fail at each step."""
-        zero, before = tf.zeros((), tf.int64), self.in_a_row()
-        skips = tf.where(step.finite, zero, before + 1)
-        row = tf.where(tf.equal(skips, 0), before * UPPER, skips)
-        total = self.variable.read_value() - before + row
-        counted = self.variable.assign(total, read_value=False)
+        in_a_row, total = self._counts
+        zero = tf.zeros((), tf.int64)
+        skips = tf.where(step.finite, zero, in_a_row.read_value() + 1)
+        skipped = tf.cast(tf.logical_not(step.finite), tf.int64)
+        with tf.control_dependencies([total.assign_add(skipped, read_value=False)]):
+            counted = in_a_row.assign(skips, read_value=False)
         graph = tf.compat.v1.get_default_graph()
-        quiet = at_floor == "ignore" or not is_first_replica()
+        quiet = self.at_floor == "ignore" or not is_first_replica()
         # XLA has no strings.
         if quiet or GraphOrParentsInXlaContext(graph):
             return counted
-        reached = tf.greater_equal if at_floor == "raise" else tf.equal
+        fails = self.at_floor == "raise"
 
         def print_or_fail() -> tf.Operation:
-            flags = tf.logical_not(step.flags)
-            names = tf.boolean_mask(tf.constant(step.names_present), flags)
+            names = tf.constant(step.names(True))
+            names = tf.boolean_mask(names, tf.logical_not(step.flags))
             joined = tf.strings.reduce_join(names, separator=", ")
             joined = tf.where(tf.size(names) > 0, joined, NORM)
-            template = STALLED.replace("{}", self.owner, 1)
-            text = tf.strings.format(template, [skips, scale(), joined])
-            if at_floor == "raise":
+            template = STALLED.replace("{}", type(self).__name__, 1)
+            text = tf.strings.format(template, [skips, self._scale(), joined])
+            if fails:
                 printed = tf.debugging.Assert(False, [text])
             else:
                 printed = tf.print(text, output_stream=sys.stderr)
@@ -294,21 +296,13 @@ class Skips(NamedTuple):
                 return tf.no_op()
 
         with tf.control_dependencies([counted]):
-            stalled = reached(skips, tf.constant(patience, tf.int64))
-            stalled = tf.logical_and(stalled, scale.at_floor())
+            patience = tf.constant(self.floor_patience, tf.int64)
+            stalled = skips >= patience if fails else tf.equal(skips, patience)
+            stalled = tf.logical_and(stalled, self._scale.at_floor())
             return tf.cond(stalled, print_or_fail, tf.no_op)
 
 
 # -- regularizers of masters -----------------------------------------------------------
-
-
-def require_callable(regularizer: Any) -> None:
-    """Raise unless ``regularizer`` can be called."""
-    if not callable(regularizer):
-        raise errors.DtypeError(
-            "mp_regularizer_wrapper: regularizer: expected a callable of a weight, got "
-            f"{type(regularizer).__name__}; pass a function that returns the penalty."
-        )
 
 
 def penalty_gradient(
@@ -320,13 +314,4 @@ def penalty_gradient(
         penalty = regularizer(weight)
     if penalty is None:
         return None
-    slope = None
-    if tf.is_tensor(penalty) and penalty.shape.is_compatible_with([]):
-        slope = tape.gradient(penalty, weight)
-    if slope is None:
-        raise errors.DtypeError(
-            "mp_regularizer_wrapper: regularizer: expected a penalty that is a scalar "
-            f"tensor with a gradient for the weight, got {penalty!r}; compute it from "
-            "the weight in tensors, and sum it, or return None."
-        )
-    return slope
+    return tape.gradient(tf.convert_to_tensor(penalty), weight)
