@@ -101,7 +101,9 @@ class FunctionDriver(EagerDriver):
 
 
 def as_tensor(value: Any) -> Any:
-    """Return a tensor for a variable, since functions cannot return variables."""
+    """Return a tensor for a variable, None for an operation; functions cannot."""
+    if isinstance(value, tf.Operation):
+        return None
     return value.value + 0 if isinstance(value, keras.Variable) else value
 
 

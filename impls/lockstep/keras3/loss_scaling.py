@@ -25,8 +25,8 @@ from lockstep.tf.shared import loss_scales as shared
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
     divided,
-    require_floats,
-    widen,
+    in_float32,
+    values_of,
     with_values,
 )
 from lockstep.tf.shared.scaling import ScaledStep, Scaling
@@ -119,14 +119,9 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
         Args:
             gradients: the gradients that a tape returned for a list of variables. They
                 are not changed if ``scale_loss`` was not called.
-
-        Raises:
-            DtypeError: a TypeError; gradients that are not real.
         """
-        tensors = list(gradients)
-        require_floats(f"{type(self).__name__}.unscale_gradients", tensors)
-        wide = [g if g is None or g.dtype.size > 2 else widen(g) for g in tensors]
-        return unscaled(wide, self._divisor.take(self._iterations.value))
+        wide = [(in_float32(gradient), None) for gradient in gradients]
+        return [gradient for gradient, _ in self.unscaled(wide)]
 
     def _differentiate(self, loss: Any, variables: list[Any], grad_loss: Any) -> Pairs:
         """Return unscaled gradients of the scaled loss, with the variables."""
@@ -134,10 +129,18 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
         return self.unscaled(pairs)
 
     def unscaled(self, pairs: Pairs) -> Pairs:
-        """Return the pairs, divided by the stored factor."""
-        gradients, variables = zip(*pairs, strict=True)
+        """Return pairs of g (1/s), s the stored scale; half precision as float32."""
         divisor = self._divisor.take(self._iterations.value)
-        return list(zip(unscaled(gradients, divisor), variables, strict=True))
+        present = [values_of(gradient) for gradient, _ in pairs if gradient is not None]
+        values = tf.cond(
+            tf.equal(divisor, 1.0),
+            lambda: [tf.identity(value) for value in present],
+            lambda: divided(present, divisor),
+        )
+        quotients = iter(tf.nest.flatten(values))
+        return [
+            (g if g is None else with_values(g, next(quotients)), v) for g, v in pairs
+        ]
 
     # -- steps -------------------------------------------------------------------------
 
@@ -214,18 +217,6 @@ class Divisor:
         divisor = self.look(iterations)
         self.value.assign(1.0, read_value=False)
         return divisor
-
-
-def unscaled(gradients: Sequence[Gradient], divisor: tf.Tensor) -> list[Gradient]:
-    """Return each g (1/divisor), computed in float32 for half precision."""
-    present = [getattr(g, "values", g) for g in gradients if g is not None]
-    values = tf.cond(
-        tf.equal(divisor, 1.0),
-        lambda: [tf.identity(value) for value in present],
-        lambda: divided(present, divisor),
-    )
-    quotients = iter(tf.nest.flatten(values))
-    return [None if g is None else with_values(g, next(quotients)) for g in gradients]
 
 
 @registered

@@ -21,7 +21,6 @@ from lockstep.keras3.gradients import (
     without_duplicates,
 )
 from lockstep.keras3.loss_scaling import ScalingWrapper
-from lockstep.pipeline import has_layer
 from lockstep.tf.shared.gradients import (
     HALF,
     MODEL,
@@ -116,12 +115,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         at_floor: str = "warn",
         floor_patience: int = PATIENCE,
     ) -> None:
-        if has_layer(optimizer, "AGNOptimizer"):
-            raise errors.UnsupportedError(
-                f"{OWNER}: expected an optimizer of variables that nothing shares, got "
-                "AGNOptimizer, which shares the variables themselves; train float32 "
-                "variables with AGN."
-            )
         scales = scale_of(loss_scale, DynamicLossScale)
         super().__init__(optimizer, *scales, clip_norm, at_floor, floor_patience)
 

@@ -13,14 +13,13 @@ from lockstep.tf import wrapper as base
 from lockstep.tf.shared import loss_scales as shared
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
-    HALF,
     Gradient,
     as_tensor,
     divided,
+    in_float32,
     replica_number,
     require_floats,
     values_of,
-    widen,
     with_values,
 )
 from lockstep.tf.wrapper import Pairs
@@ -52,7 +51,6 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
     strict = False
     takes_wide: Any = True
     _steps_in_functions = False
-    _divide = staticmethod(divided)
 
     def __init__(
         self, optimizer: Optimizer, name: str | None, scale_object: Any, scale: Any
@@ -99,6 +97,12 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
             return lambda: self._scaled(tf.convert_to_tensor(loss()), scale)
         loss = tf.convert_to_tensor(loss)
         return loss * as_tensor(scale, loss.dtype)
+
+    def _divide(
+        self, values: list[tf.Tensor], scale: float | tf.Tensor
+    ) -> list[tf.Tensor]:
+        """Return v (1/s) of each value."""
+        return divided(values, scale)
 
     def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
         """Return pairs of g (1/s), computed in float32 for half precision."""
@@ -230,13 +234,6 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
         self.last_step = step.report(self.inner_optimizer, applied, before, after)
         self._count(step)
         return done
-
-
-def in_float32(gradient: Gradient) -> Gradient:
-    """Return a half-precision gradient in float32; return others unchanged."""
-    if gradient is None or gradient.dtype not in HALF:
-        return gradient
-    return widen(gradient)
 
 
 @base.with_strict

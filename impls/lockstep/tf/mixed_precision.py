@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from lockstep import errors
-from lockstep.pipeline import has_layer
 from lockstep.tf import wrapper as base
 from lockstep.tf.loss_scaling import DynamicLossScale, ScalingWrapper
 from lockstep.tf.shared import scaling
@@ -116,12 +115,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self._set_options(clip_norm, at_floor, floor_patience)
 
     def _wrap(self, optimizer: Optimizer, scale_object: Any, scale: Any) -> None:
-        if has_layer(optimizer, "AGNOptimizer"):
-            raise errors.UnsupportedError(
-                f"{self.owner}: expected an optimizer of variables that nothing shares,"
-                " got AGNOptimizer, which shares the variables themselves; train "
-                "float32 variables with AGN."
-            )
         name = f"{optimizer.get_name()}-MP"
         super().__init__(optimizer, name, scale_object, scale)
         self._masters: dict[Any, tf.Variable] = {}
@@ -221,13 +214,13 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         self,
         gradient: Gradient,
         variable: tf.Variable,
-        factor: float | tf.Tensor,
-        regularizer: Regularizer | None,
+        factor: float | tf.Tensor = 1.0,
+        regularizer: Regularizer | None = None,
     ) -> tuple[Gradient, tf.Variable]:
         """Return (float32 gradient + factor d regularizer(master), master)."""
         master = self._master_of(variable)
-        if master is variable:
-            return gradient, variable
+        if master is variable or (gradient is None and regularizer is None):
+            return gradient, master
         with tf.control_dependencies(self._follow(variable, master)):
             wide = None if gradient is None else widened(gradient)
             slope = None
@@ -250,11 +243,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         for gradient, variable in self._unscaled(pairs):
             # One at a time, so each gets its own scope in checkpoints of graphs.
             self._make_masters([variable])
-            master = self._master_of(variable)
-            if gradient is not None and master is not variable:
-                with tf.control_dependencies(self._follow(variable, master)):
-                    gradient = widened(gradient)
-            of_masters.append((gradient, master))
+            of_masters.append(self._at_master(gradient, variable))
         return of_masters
 
     def _look(self, step: scaling.ScaledStep) -> None:

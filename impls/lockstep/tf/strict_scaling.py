@@ -133,9 +133,13 @@ class OriginalScaling(HiddenState, ScalingWrapper):
     skips: bool
     """Whether a step with inf or NaN in its gradients is skipped."""
 
-    @staticmethod
-    def _divide(values: list[tf.Tensor], scale: float | tf.Tensor) -> list[tf.Tensor]:
+    def _divide(
+        self, values: list[tf.Tensor], scale: float | tf.Tensor
+    ) -> list[tf.Tensor]:
         """Return v (1/s) of each value, also where 1/s is subnormal."""
+        if not isinstance(scale, float):
+            for value in values:
+                require_float32(self.owner, "a gradient", value)
         reciprocal = 1.0 / scale
         return [times_reciprocal(value, reciprocal) for value in values]
 
@@ -218,13 +222,6 @@ class MixedPrecisionLossScaleOptimizer(
         scale = scale_for(loss_scale, FixedLossScale, DynamicLossScale)
         ScalingWrapper.__init__(self, opt, None, scale, scale)
         self.skips = isinstance(scale, default.DynamicLossScale)
-
-    def _divided(self, pairs: Pairs, scale: float | tf.Tensor) -> Pairs:
-        """Divide float32 gradients."""
-        for gradient, variable in pairs:
-            if gradient is not None:
-                require_float32(self.owner, repr(name_of(variable)), gradient)
-        return super()._divided(pairs, scale)
 
     def _look(self, step: ScaledStep) -> None:
         """Check the gradients; raise for rows that a strict scale cannot sum."""

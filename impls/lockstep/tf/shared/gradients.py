@@ -272,6 +272,13 @@ def widen(gradient: Values) -> Values:
     return with_values(gradient, tf.cast(values_of(gradient), tf.float32))
 
 
+def in_float32(gradient: Gradient) -> Gradient:
+    """Return a half-precision gradient in float32; return others unchanged."""
+    if gradient is None or gradient.dtype not in HALF:
+        return gradient
+    return widen(gradient)
+
+
 def times(gradient: Values, factor: float | tf.Tensor) -> Values:
     """Return a gradient times ``factor``, which is rounded to its dtype first."""
     values = values_of(gradient)

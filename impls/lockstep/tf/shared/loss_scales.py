@@ -47,26 +47,17 @@ def scale_for(
 
 
 def scale_of(argument: Any, dynamic: Callable[[], Any]) -> tuple[Any, Any]:
-    """Return the scale that users know for an argument, and it as a loss scale."""
-    owner = "MixedPrecisionOptimizerWrapper: loss_scale"
-    if isinstance(argument, str) and argument == "dynamic":
-        argument = dynamic()
-    if isinstance(argument, AutomaticLossScaler | LossScale):
-        return argument, argument
-    argument = 1.0 if argument is None else argument
-    if isinstance(argument, bool) or not isinstance(argument, Real):
-        raise errors.UnknownNameError(
-            f"{owner}: expected a number, None, 'dynamic', an AutomaticLossScaler or a "
-            f"loss scale, got {argument!r}; for OpenSeq2Seq's scalers pass "
-            "AutomaticLossScaler('Backoff')."
-        )
-    number = number_of(argument)
-    if not is_scale(number):
-        raise errors.OutOfRangeError(
-            f"{owner}: expected {HELD}, got {argument!r}; give the factor for the loss,"
-            " 1 for none."
-        )
-    return number, FixedLossScale.of(number)
+    """Return the scale that users of masters know, and it as a loss scale."""
+    if argument is None or isinstance(argument, Real):
+        number = 1.0 if argument is None else number_of(argument)
+        owner = "MixedPrecisionOptimizerWrapper"
+        require(owner, "loss_scale", argument, is_scale(number), HELD)
+        scale = FixedLossScale(1.0)
+        scale._value = number  # It may be below 1.
+        return number, scale
+    if not isinstance(argument, AutomaticLossScaler):
+        argument = scale_for(argument, FixedLossScale, dynamic)
+    return argument, argument
 
 
 # -- loss scales -----------------------------------------------------------------------
@@ -160,13 +151,6 @@ class FixedLossScale(LossScale):
         expected = "a number >= 1, finite in float32"
         require("FixedLossScale", "loss_scale_value", loss_scale_value, fine, expected)
         self._value = number
-
-    @classmethod
-    def of(cls, number: float) -> Self:
-        """Create a scale of any size, even below 1."""
-        scale = cls(1.0)
-        scale._value = number
-        return scale
 
     @property
     def loss_scale_value(self) -> float:
@@ -509,8 +493,6 @@ class AutomaticLossScaler(tf.Module):
         """
         owner, policy = "AutomaticLossScaler.update_op", self.policy
         if isinstance(amax, Real) or not hasattr(amax, "dtype"):
-            fine = policy.strict or not -math.inf < number_of(amax) < 0
-            require(owner, "amax", amax, fine, "a magnitude, >= 0")
             amax = tf.constant(amax, tf.float32)
         is_logmax = isinstance(policy, scalers.LogMaxPolicy)
         if is_logmax and policy.strict and amax.dtype != tf.float32:

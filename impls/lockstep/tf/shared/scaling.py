@@ -13,7 +13,7 @@ import tensorflow as tf
 from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from lockstep import errors, scalers
-from lockstep.pipeline import stages_of
+from lockstep.pipeline import has_layer, stages_of
 from lockstep.tf.shared.clipping import clip_factor, half_square_sums, scale_gradients
 from lockstep.tf.shared.gradients import (
     HALF,
@@ -193,6 +193,12 @@ class Scaling:
                 f"{owner}: expected an optimizer whose loss is not scaled yet, got "
                 f"{type(inner).__name__}; let one of the two scale, and give it the "
                 "loss scale."
+            )
+        if hasattr(type(self), "trains_master") and has_layer(inner, "AGNOptimizer"):
+            raise errors.UnsupportedError(
+                f"{owner}: expected an optimizer of variables that nothing shares, got "
+                "AGNOptimizer, which shares the variables themselves; train float32 "
+                "variables with AGN."
             )
         self.clip_norm = clip_norm
         self.at_floor = at_floor

@@ -143,10 +143,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
         lambda: AutomaticLossScaler("LogMax", {"log_max": "16"}),
         errors.OutOfRangeError,
     ),
-    "a negative maximum": (
-        lambda: AutomaticLossScaler().update_op(False, -1.0),
-        errors.OutOfRangeError,
-    ),
     "integer gradients": (
         lambda: DynamicLossScale().update([tf.constant([1])]),
         errors.DtypeError,

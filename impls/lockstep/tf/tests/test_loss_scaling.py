@@ -476,15 +476,35 @@ def trained(names, factors):
     copies = [[copy.numpy().tolist() for copy in copies] for copies in found]
     return copies, float(scale()), int(scale.good_steps.numpy())
 
+def in_session(names):
+    with tf.Graph().as_default(), v1.Session() as session:
+        # In a graph, a strategy reduces by other operations.
+        strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+        with strategy.scope():
+            weight = v1.Variable([1.0, 2.0], use_resource=True)
+            base = names.GradientDescentOptimizer(0.125)
+            optimizer = names.MixedPrecisionLossScaleOptimizer(base, "dynamic")
+
+        def step():
+            return optimizer.minimize(tf.reduce_sum(weight * weight), var_list=[weight])
+
+        done = strategy.experimental_local_results(strategy.run(step))
+        session.run(v1.global_variables_initializer())
+        session.run(done)
+        copies = strategy.experimental_local_results(weight)
+        return [value.tolist() for value in session.run(copies)]
+
 inf = float("inf")
 print(*trained(strict, [(1.0, 3.0)]))
 print(*trained(strict, [(1.0, 3.0), (1.0, inf)]))
 print(*trained(ls, [(1.0, 3.0), (1.0, inf)]))
+print(in_session(strict), in_session(ls))
 """
 
 
-def test_strict_steps_on_all_replicas_or_on_none(shared: Callable[..., str]) -> None:
-    one, overflow, default = shared(TWO_DEVICES, REPLICAS).splitlines()
+def test_both_step_on_all_replicas_or_on_none(shared: Callable[..., str]) -> None:
+    one, overflow, default, graph = shared(TWO_DEVICES, REPLICAS).splitlines()
+    assert graph == "[[0.5, 1.0], [0.5, 1.0]] [[0.5, 1.0], [0.5, 1.0]]"
     # The gradients of both are added: g = 2 w (1 + 3), w = w - g / 8.
     state = "[[[0.0, 0.0], [0.0, 0.0]], [[8.0, 16.0], [8.0, 16.0]]]"
     assert one == f"{state} 8.0 1"
