@@ -57,7 +57,7 @@ def test_a_scale_is_never_another_number_of_a_file(other: str, tmp_path: Path) -
     saved(STACKS[other](keras.optimizers.Adam(0.1)), path)
     optimizer = STACKS["dynamic"](keras.optimizers.Adam(0.1))
     model = saved(optimizer, tmp_path / "other.weights.h5")
-    with pytest.warns(UserWarning, match="expected a file with the 3 variables"):
+    with pytest.warns(UserWarning, match="expected a file with the 4 variables"):
         model.load_weights(path)
     assert float(optimizer.loss_scale) == SCALE
     assert int(optimizer.skipped_steps) == 0

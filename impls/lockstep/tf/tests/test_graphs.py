@@ -26,8 +26,8 @@ COUNT = 20
 LIMITS = {
     "multitask": 655,
     "rows": 696,
-    "scaling": 721,
-    "masters": 1285,
+    "scaling": 707,
+    "masters": 1271,
     "NovoGrad": 623,
     "larc": 292,
 }

@@ -132,13 +132,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[Exception]]] = {
         errors.OutOfRangeError,
     ),
     "a strict option": (lambda: DynamicLossScale(strict=True, floor=2.0), TypeError),
-    "a word": (lambda: scaled_by("foo"), errors.UnknownNameError),
     "a scaler": (lambda: scaled_by(AutomaticLossScaler()), errors.UnknownNameError),
-    "an algorithm": (lambda: AutomaticLossScaler("Backof"), errors.UnknownNameError),
-    "a parameter": (
-        lambda: AutomaticLossScaler("Backoff", {"step_windw": 3}),
-        errors.UnknownNameError,
-    ),
     "a text": (
         lambda: AutomaticLossScaler("LogMax", {"log_max": "16"}),
         errors.OutOfRangeError,
