@@ -106,29 +106,6 @@ def test_outcomes_do_not_depend_on_the_number_of_workers(tmp_path: Path) -> None
     assert outcomes(tmp_path / "2") == outcomes(tmp_path / "1")
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize(("timed", "at_once"), [((), 2), (("toy",), 1)])
-def test_the_first_line_has_the_workers_that_there_will_be(
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    timed: tuple[str, ...],
-    at_once: int,
-) -> None:
-    monkeypatch.setattr(run, "TIMED", timed)
-    sweep(toy(tmp_path, seeds=1), tmp_path, jobs=2)
-    assert f"4 runs to do; worker processes: {at_once}" in capsys.readouterr().out
-
-
-def test_every_record_names_the_prediction_of_its_experiment(tmp_path: Path) -> None:
-    experiment = toy(tmp_path, seeds=1)
-    sweep(experiment, tmp_path)
-    assert experiment.prediction
-    assert {record.prediction for record in records(tmp_path)} == {
-        experiment.prediction
-    }
-
-
 # -- crashes ---------------------------------------------------------------------------
 
 

@@ -58,8 +58,7 @@ def ends(of: Sequence[Cell], names: Sequence[str]) -> pd.DataFrame:
     rows = []
     for cell, name in product(of, names):
         interval = bootstrap(median, measured(cell, name)[:, -1])
-        labels = {**cell.labels, "what": name, "step": cell.settings.measured_at[-1]}
-        rows.append({**labels, **interval.columns("median")})
+        rows.append({**cell.labels, "what": name, **interval.columns("median")})
     return pd.DataFrame(rows)
 
 

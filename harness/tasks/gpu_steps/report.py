@@ -17,8 +17,6 @@ from harness.tasks.cells import interval, on_gpus
 ARM = ("stack", "way")
 """The settings that name a row of the tables."""
 
-ROW = ["device", *ARM]
-
 HUES = {"host": "faint", "capturable": "ink", "CUDA graph": "default"}
 """Way -> its colour in the theme."""
 
@@ -42,28 +40,19 @@ def judge(records: Sequence[Record]) -> Judgement:
 
 
 def steps(records: Sequence[Record]) -> pd.DataFrame:
-    """Time and waits of each stack and way, by device; medians over seeds.
-
-    ``over_bare`` is the time over that of the bare step without a graph.
-    """
+    """Time and waits of each stack and way, by device; medians over seeds."""
     runs = pd.DataFrame(
         {
             **{name: record.config[name] for name in ARM},
             "device": record.subject.get("device_name", record.subject["device"]),
-            "seed": record.seed,
             **record.summary,
         }
         for record in records
     )
-    bare = runs[(runs["stack"] == "bare") & (runs["way"] == "host")]
-    times = bare.set_index(["device", "seed"])["time"].rename("bare")
-    runs = runs.join(times, on=["device", "seed"])
-    runs["over_bare"] = runs["time"] / runs["bare"]
     rows = []
-    for (device, stack, way), of in runs.groupby(ROW, sort=False):
+    for (device, stack, way), of in runs.groupby(["device", *ARM], sort=False):
         row = {"stack": stack, "way": way, "device": device}
-        row |= interval("time", of["time"])
-        row |= {name: of[name].median() for name in ("over_bare", "waits")}
+        row |= {**interval("time", of["time"]), "waits": of["waits"].median()}
         rows.append({**row, "seeds": len(of)})
     return pd.DataFrame(rows)
 

@@ -64,9 +64,6 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
         rows.append(
             {
                 **cell.labels,
-                "dtype": settings.dtype,
-                "scale": settings.scale,
-                "masters": settings.masters,
                 "plain": settings.is_plain,
                 "best": cell is best[settings.label, cell.backend],
                 **bootstrap(median, _bits(cell)).named("bits"),

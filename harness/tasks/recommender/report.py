@@ -83,8 +83,7 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
 
     For a training step, and for a lookup in a served model. The ratio is computed in
     each run: the median over the seeds with its interval, the ``lowest`` and the
-    ``highest`` run. ``microseconds`` = the median time of ``limit`` on the measuring
-    machine.
+    ``highest`` run.
     """
     rows = []
     clipped = [cell for cell in of if cell.settings.limit == "clip"]
@@ -93,7 +92,7 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
         known = np.isfinite(times).all(axis=0)
         if not known.any():
             continue
-        mine, ratios = times[0][known], (times[0] / times[1])[known]
+        ratios = (times[0] / times[1])[known]
         row = {
             "what": what,
             **cell.labels,
@@ -101,31 +100,27 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
             **bootstrap(median, ratios).columns("estimate"),
             "lowest": ratios.min(),
             "highest": ratios.max(),
-            "microseconds": 1e6 * float(np.median(mine)),
         }
         rows.append(row)
     numbers = ["against", "estimate", "low", "high", "lowest", "highest"]
-    columns = ["what", *of[0].labels, *numbers, "microseconds"]
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=["what", *of[0].labels, *numbers])
 
 
 def promise(of: Sequence[Cell]) -> pd.DataFrame:
     """The guarantees of a limit: the highest norms of all runs, relative to the limit.
 
     ``named``: of the rows of the latest step, as stored, over all checkpoints.
-    ``stored`` and ``served``: of all rows at the end. ``above``: the share of all rows
-    that are used above the limit at the end, the mean over the seeds.
+    ``served``: of all rows at the end. ``above``: the share of all rows that are used
+    above the limit at the end, the mean over the seeds.
     """
     rows = []
     for cell in of:
-        named, stored, served = (
-            tables.measured(cell, f"highest/{name}")
-            for name in ("named", "stored", "served")
+        named, served = (
+            tables.measured(cell, f"highest/{name}") for name in ("named", "served")
         )
         row = {
             **cell.labels,
             "named": named[:, 1:].max(),
-            "stored": stored[:, -1].max(),
             "served": served[:, -1].max(),
             "above": tables.measured(cell, "above")[:, -1].mean(),
         }

@@ -27,8 +27,6 @@ from harness.statistics import bootstrap, median
 from harness.tasks.cells import backend_of, by_config, interval
 from harness.tasks.stable_rates.task import Settings
 
-ARM = ["method", "batch", "backend"]
-
 BAR = 0.9
 """The held-out accuracy that a good rate reaches: nine of ten digits, for every arm."""
 
@@ -40,15 +38,14 @@ PLAIN = "none"
 
 
 class Range(NamedTuple):
-    """The stable range of a sweep.
+    """The stable range of a sweep: the rates around the best one that reach the bar.
 
     Attributes:
-        best: the highest accuracy, at ``best_rate``; the lowest of equally good rates.
-        lowest, highest: the ends of the range around it; 0 if no rate is good enough.
+        best: the highest accuracy.
+        lowest, highest: the ends of the range; 0 if no rate is good enough.
     """
 
     best: float
-    best_rate: float
     lowest: float
     highest: float
 
@@ -58,37 +55,26 @@ class Range(NamedTuple):
         return self.highest / self.lowest if self.lowest else 0.0
 
 
-def stable_range(
-    rates: Sequence[float], accuracies: Sequence[float], least: float
-) -> Range:
-    """Return the rates around the best one whose accuracy is at least ``least``.
+def stable_range(rates: Sequence[float], accuracies: Sequence[float]) -> Range:
+    """Return the stable range of a sweep, whose rates are in increasing order.
 
-    Args:
-        rates: learning rates in increasing order.
-        accuracies: shares, one per rate.
-        least: a share. The range ends at the first rate below it, even if rates
-            beyond are better.
+    It ends at the first rate below the bar, even if rates beyond are better.
     """
-    values = np.asarray(accuracies, float)
-    best = int(values.argmax())
+    best = int(np.argmax(accuracies))
     low = high = best
-    if values[best] < least:
-        return Range(float(values[best]), rates[best], 0.0, 0.0)
-    while low > 0 and values[low - 1] >= least:
+    least = BAR - ROUNDING
+    if accuracies[best] < least:
+        return Range(accuracies[best], 0.0, 0.0)
+    while low > 0 and accuracies[low - 1] >= least:
         low -= 1
-    while high < len(values) - 1 and values[high + 1] >= least:
+    while high < len(rates) - 1 and accuracies[high + 1] >= least:
         high += 1
-    return Range(float(values[best]), rates[best], rates[low], rates[high])
+    return Range(accuracies[best], rates[low], rates[high])
 
 
 def range_of(record: Record) -> Range:
     """Return the stable range of a run."""
-    return range_in(record.series["rate"], record.series["accuracy"])
-
-
-def range_in(rates: Sequence[float], accuracies: Sequence[float]) -> Range:
-    """Return the rates that are as good as the bar."""
-    return stable_range(rates, accuracies, BAR - ROUNDING)
+    return stable_range(record.series["rate"], record.series["accuracy"])
 
 
 METRICS = {
@@ -103,35 +89,32 @@ def judge(records: Sequence[Record]) -> Judgement:
     """Make tables of the records.
 
     ``sweeps``: a row per rate with the final ``accuracy``, the median with its
-    interval; ``stable`` marks the stable range of the medians. ``ranges``: a row per
-    method and batch, see :func:`range_row`.
+    interval. ``ranges``: a row per method and batch, see :func:`range_row`.
     """
     sweeps, ranges = [], []
     for group in by_config(records):
         of = Settings(**group[0].config)
-        names = (of.label, of.batch, backend_of(group[0]))
-        labels: dict[str, Any] = dict(zip(ARM, names, strict=True))
+        labels = {
+            "method": of.label,
+            "batch": of.batch,
+            "backend": backend_of(group[0]),
+        }
         accuracies = np.array([record.series["accuracy"] for record in group], float)
-        ends = range_in(of.rates, np.median(accuracies, axis=0).tolist())
-        rates = np.asarray(of.rates)
-        stable = (ends.lowest <= rates) & (rates <= ends.highest)
-        row = {"rate": rates, **interval("accuracy", accuracies), "stable": stable}
+        row = {"rate": np.asarray(of.rates), **interval("accuracy", accuracies)}
         sweeps.append(pd.DataFrame({**labels, **row}))
-        ranges.append({**labels, **range_row(of, group, ends)})
+        ranges.append({**labels, **range_row(group)})
     if not sweeps:
         return Judgement()
     tables = {"ranges": pd.DataFrame(ranges), "sweeps": pd.concat(sweeps)}
     return Judgement({k: table.reset_index(drop=True) for k, table in tables.items()})
 
 
-def range_row(of: Settings, group: Sequence[Record], ends: Range) -> dict[str, Any]:
+def range_row(group: Sequence[Record]) -> dict[str, Any]:
     """Return medians over the seeds of one method and batch, with intervals.
 
     ``best`` is the highest accuracy of a sweep. ``width`` is the factor by which the
     rate may change in its stable range, 0 without a good rate; its median is on a
-    logarithmic scale. ``reached`` counts the runs with a good rate. ``best_rate``,
-    ``lowest`` and ``highest`` belong to the median accuracies. ``open`` is whether this
-    range reaches an end of the sweep, so that it may be wider.
+    logarithmic scale. ``reached`` counts the runs with a good rate.
     """
     ranges = [range_of(record) for record in group]
     widths = np.array([each.width for each in ranges])
@@ -139,15 +122,10 @@ def range_row(of: Settings, group: Sequence[Record], ends: Range) -> dict[str, A
         width = bootstrap(median, np.log(widths)).named("width")
     return {
         "seeds": len(group),
-        "steps": of.steps,
         **interval("best", [each.best for each in ranges]),
         **{name: np.exp(value) for name, value in width.items()},
         "bar": BAR,
         "reached": int((widths > 0).sum()),
-        "best_rate": ends.best_rate,
-        "lowest": ends.lowest,
-        "highest": ends.highest,
-        "open": ends.lowest == of.rates[0] or ends.highest == of.rates[-1],
     }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import Record
-from harness.tasks.cells import Cell, backend_of, by_config, same_seeds
+from harness.tasks.cells import Cell, by_config, same_seeds
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,6 @@ def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None
     records = [record(1), record(0), record(0, width=9), record(0, device="cuda")]
     seeds = [[one.seed for one in group] for group in by_config(records)]
     assert sorted(seeds) == [[0], [0], [0, 1]]
-
-
-def test_a_host_names_its_device_unless_that_is_the_cpu() -> None:
-    assert backend_of(record(0)) == "tf"
-    assert backend_of(record(0, device="cuda")) == "tf on cuda"
 
 
 def test_a_run_that_diverged_goes_on_at_the_worst() -> None:

@@ -141,14 +141,6 @@ def test_runs_that_clip_time_every_limit(backend: str) -> None:
     assert not names & run(backend, limit="none").summary.keys()
 
 
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_run_does_not_depend_on_the_timing_before_it(backend: str) -> None:
-    alone = run(backend, seed=3, limit="none").series
-    run(backend, seed=4)
-    assert run(backend, seed=3, limit="none").series == alone
-
-
 def made_up(step: float, lookup: float, served: float) -> list[Record]:
     """Records of five seeds: time ratios lookup / clip, and norms that are served."""
     records = []

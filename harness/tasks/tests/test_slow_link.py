@@ -6,8 +6,6 @@ import dataclasses
 import importlib.util
 import subprocess
 import sys
-import threading
-import time
 import uuid
 
 import numpy as np
@@ -140,29 +138,6 @@ def test_a_run_measures_ddp_and_every_period_and_leaves_no_process(
     assert set(answer["summary"]) == set(made.summary)
     assert min(answer["summary"].values()) > 0
     assert answer["summary"]["link/bandwidth"] < 1e6 * run.config["link_mbit"] / 8
-
-
-@pytest.mark.soak
-@pytest.mark.slow
-@NEEDS_FRAMEWORKS
-def test_a_worker_that_is_killed_in_a_run_leaves_no_process(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    skip_without_machines()
-    mark = uuid.uuid4().hex
-    monkeypatch.setenv("MARK_OF_TEST", mark)
-    run = small_run()
-    children = Children()
-    worker = Worker(run.task, "pytorch", "cpu", 0, children)
-    thread = threading.Thread(target=worker.do, args=(run,))
-    thread.start()
-    end = time.monotonic() + 60
-    while len(marked(mark)) < 8 and time.monotonic() < end:
-        time.sleep(0.1)
-    assert len(marked(mark)) >= 8
-    children.end()
-    thread.join()
-    require_end(mark)
 
 
 def small_run() -> Run:

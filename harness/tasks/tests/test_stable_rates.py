@@ -39,7 +39,7 @@ def run(**changes: Any) -> Outcome:
 @pytest.mark.parametrize(
     ("accuracies", "ends"),
     [
-        ([0.5, 0.88, 0.9, 0.86, 0.1], (1.0, 3.0)),
+        ([0.5, 0.92, 0.95, 0.91, 0.1], (1.0, 3.0)),
         ([0.9, 0.1, 0.9, 0.9, 0.1], (0.0, 0.0)),  # What lies apart is not in it.
         ([0.1, 0.1, 0.1, 0.5, 0.9], (4.0, 4.0)),
         ([0.9, 0.9, 0.9, 0.9, 0.9], (0.0, 4.0)),
@@ -49,7 +49,7 @@ def run(**changes: Any) -> Outcome:
 def test_a_range_is_what_lies_around_the_best_rate_above_the_bar(
     accuracies: list[float], ends: tuple[float, float]
 ) -> None:
-    of = stable_range([10.0**k for k in range(5)], accuracies, 0.85)
+    of = stable_range([10.0**k for k in range(5)], accuracies)
     with np.errstate(divide="ignore"):
         assert np.log10([of.lowest, of.highest]).tolist() == list(ends)
     assert of.best == max(accuracies)
@@ -112,8 +112,6 @@ def test_an_accuracy_that_is_the_bar_is_in_the_range(right: int, width: float) -
     shares = np.array([0] * 3 + [right, 344] + [0] * 5, np.float32) / np.float32(360)
     (record,) = records({"none": [shares.tolist()]})
     assert report.range_of(record).width == pytest.approx(width)
-    shown = report.judge([record]).tables["sweeps"]["stable"]
-    assert shown.sum() == (2 if right == 324 else 1)
 
 
 def test_widths_are_medians_on_a_logarithmic_scale() -> None:
@@ -121,4 +119,3 @@ def test_widths_are_medians_on_a_logarithmic_scale() -> None:
     tables = report.judge(records({"none": widths})).tables
     (row,) = tables["ranges"].to_dict("records")
     assert row["width"] == pytest.approx(10)  # Between 1 and 100.
-    assert not row["open"]

@@ -117,12 +117,3 @@ def test_the_table_has_the_ratio_of_each_wrapper() -> None:
     rows = judgement.tables["rates"].set_index(["workload", "precision"])
     assert rows.loc[("embeddings", "bf16"), "ratio"] == pytest.approx(0.125)
     assert rows.loc[("transformer", "bf16"), "ratio"] == pytest.approx(0.9)
-
-
-def test_a_run_without_times_has_no_metric() -> None:
-    values = {
-        record.config["precision"]: report.METRICS["ratio"].read(record)
-        for record in records({})
-    }
-    assert values["fp32"] == pytest.approx(0.9)
-    assert np.isnan(values["fp16"])
