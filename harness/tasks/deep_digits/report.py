@@ -56,7 +56,7 @@ def judge(records: Sequence[Record]) -> Judgement:
         "underflow": underflow(of),
         "curves": curves(of),
     }
-    return Judgement(frames, checks(of, frames["scales"], frames["underflow"]))
+    return Judgement(frames, [check(of, frames["scales"])])
 
 
 def _losses(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
@@ -82,9 +82,8 @@ def _scales(cell: Cell) -> dict[str, Any]:
     """Return the values of a scale, medians over the seeds.
 
     ``recovery`` from the injected overflow is in steps, infinite if not within the run.
-    ``skipped`` counts steps. ``zero_weights`` is the share of zero gradients over all
-    checkpoints. ``moves`` is whether the scale is dynamic. ``pinned`` counts runs with
-    the scale at 1 already before the overflow.
+    ``skipped`` counts steps. ``moves`` is whether the scale is dynamic. ``pinned``
+    counts runs with the scale at 1 already before the overflow.
     """
     moves = cell.settings.scale not in ("none", "fixed")
     return {
@@ -92,7 +91,6 @@ def _scales(cell: Cell) -> dict[str, Any]:
         "moves": moves,
         "recovery": np.median(np.nan_to_num(cell.last("recovery"), nan=np.inf)),
         "skipped": np.median(cell.last("skipped")),
-        "zero_weights": np.nanmean(cell.series("zero/weights", np.nan)),
         "runs": len(cell.records),
         "pinned": int((moves & (cell.last("before") == 1)).sum()),
     }
@@ -121,7 +119,7 @@ def underflow(of: Sequence[Cell]) -> pd.DataFrame:
     plain = [cell for cell in of if cell.settings.dtype == "float32"][:1]
     runs = [r.summary for c in plain for r in c.records if r.status == "ok"]
     if not runs:
-        return pd.DataFrame(columns=["scale_log2", "flushed", "flushed_low"])
+        return pd.DataFrame(columns=["scale_log2", "flushed"])
     shares = interval("flushed", [flushed(run, POWERS) for run in runs])
     return pd.DataFrame({"scale_log2": POWERS, **shares})
 
@@ -133,36 +131,20 @@ def flushed(summary: Mapping[str, float], powers: Any) -> Floats:
     return np.asarray(below @ counts / counts.sum())
 
 
-def checks(
-    of: Sequence[Cell], scales: pd.DataFrame, underflow: pd.DataFrame
-) -> list[Check]:
-    """Return each check with whether it holds on every backend."""
-    half = [each.settings for each in of if each.settings.dtype == "float16"]
-    bare = [each.label for each in half if each.scale == "none"]
-    scaled = [each.label for each in half if each.scale != "none" and not each.strict]
+def check(of: Sequence[Cell], scales: pd.DataFrame) -> Check:
+    """Return whether the scales recover, on every backend."""
     windows = {
-        each.label: int(each.arguments.get(WINDOWS[each.scale], 2000))
-        for each in half
-        if each.scale in WINDOWS and not each.strict
+        cell.settings.label: int(
+            cell.settings.arguments.get(WINDOWS[cell.settings.scale], 2000)
+        )
+        for cell in of
+        if cell.settings.scale in WINDOWS and not cell.settings.strict
     }
-    zeros = scales.set_index("method")["zero_weights"]
-    by_law = underflow[underflow["scale_log2"] == 0]
-    parts = [
-        all_hold(by_law["flushed_low"] > 0.5),
-        all_hold(zeros[zeros.index.isin(bare)] > 0.5),
-        all_hold(zeros[zeros.index.isin(scaled)] < 0.05),
-    ]
     moving = scales[scales["method"].isin(windows)]
-    return [
-        (
-            "without a scale most gradients are 0 in float16, with one hardly any",
-            False if False in parts else None if None in parts else True,
-        ),
-        (
-            "after one overflow dynamic and Backoff are back in a window of steps",
-            all_hold(moving["recovery"] <= moving["method"].map(windows)),
-        ),
-    ]
+    return (
+        "after one overflow dynamic and Backoff are back in a window of steps",
+        all_hold(moving["recovery"] <= moving["method"].map(windows)),
+    )
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -112,10 +112,9 @@ def make_plan(of: Settings, seed: int) -> Plan:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a held-out loss is not finite.
 
-    Series: ``step``, ``loss`` (held out, nats), ``scale`` (of the next step),
-    ``skipped`` (steps so far) and ``zero/weights`` (the share of zero gradients of one
-    batch). Summary: the last value of each series, the values of :func:`around` and, in
-    float32, the counts of :func:`count`.
+    Series: ``step``, ``loss`` (held out, nats), ``scale`` (of the next step) and
+    ``skipped`` (steps so far). Summary: the last value of each series, the values of
+    :func:`around` and, in float32, the counts of :func:`count`.
     """
     of = Settings(**config)
     plan = make_plan(of, seed)
@@ -127,15 +126,13 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         scales.extend(trainer.advance(start, stop))
 
     def measure(step: int) -> dict[str, float]:
-        rows = plan.batches[min(step, of.steps - 1)]
-        gradients = trainer.gradients(rows, plan.factors[0])
         if of.dtype == "float32":
-            count(counts, gradients)
+            rows = plan.batches[min(step, of.steps - 1)]
+            count(counts, trainer.gradients(rows, plan.factors[0]))
         return {
             "loss": trainer.measure(),
             "scale": scales[-1],
             "skipped": float(step - trainer.applied()),
-            "zero/weights": float(np.mean(gradients == 0)),
         }
 
     outcome = training.walk(of.measured_at, advance, measure)
