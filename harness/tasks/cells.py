@@ -27,10 +27,10 @@ class Cell:
     records: Sequence[Record]
     labels: Mapping[str, Any]
 
-    def series(self, name: str, diverged: float = np.inf) -> Floats:
-        """Return a series of all runs as measured, [seeds, checkpoints].
+    def column(self, name: str, diverged: float = np.inf) -> Floats:
+        """Return a series of all runs, [seeds, checkpoints].
 
-        Checkpoints after a run diverged have the value ``diverged``.
+        NaN, and checkpoints after a run diverged, have the value ``diverged``.
         """
         length = len(self.settings.measured_at)
         rows = [np.asarray(record.series[name], float) for record in self.records]
@@ -38,11 +38,7 @@ class Cell:
             np.pad(row, (0, length - len(row)), constant_values=diverged)
             for row in rows
         ]
-        return np.array(padded, float).reshape(len(rows), length)
-
-    def column(self, name: str, diverged: float = np.inf) -> Floats:
-        """Return a series of all runs, [seeds, checkpoints]; NaN is ``diverged``."""
-        series = self.series(name, diverged)
+        series = np.array(padded, float).reshape(len(rows), length)
         return np.where(np.isnan(series), diverged, series)
 
     def last(self, name: str) -> Floats:

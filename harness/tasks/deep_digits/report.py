@@ -99,13 +99,12 @@ def _scales(cell: Cell) -> dict[str, Any]:
 def curves(of: Sequence[Cell]) -> pd.DataFrame:
     """log2 of the scale over the steps, medians with intervals.
 
-    A scale of NaN counts as the lowest, because it skips every step.
+    A scale of NaN counts as 0, because it skips every step.
     """
     frames = []
     for cell in of:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            scales = np.log2(cell.series("scale"))
-        columns = interval("scale_log2", np.where(np.isnan(scales), -np.inf, scales))
+        with np.errstate(divide="ignore"):
+            columns = interval("scale_log2", np.log2(cell.column("scale", 0.0)))
         steps = {"step": cell.settings.measured_at}
         frames.append(pd.DataFrame({**cell.labels, **steps, **columns}))
     return pd.concat(frames, ignore_index=True)

@@ -50,7 +50,6 @@ def test_a_run_that_diverged_goes_on_at_the_worst() -> None:
     made = cell("tf", record(0, 3, 2, 1), record(1, 3, np.nan))
     assert made.column("loss").tolist() == [[3, 2, 1], [3, np.inf, np.inf]]
     assert made.column("loss", 0.0)[1].tolist() == [3, 0, 0]
-    assert np.isnan(made.series("loss")[1, 1])
     assert np.isnan(made.last("loss")).all()
 
 
