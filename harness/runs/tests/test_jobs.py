@@ -287,11 +287,12 @@ def test_a_page_has_the_choices_whatever_the_order_of_lines(tmp_path: Path) -> N
     assert before is not None and after is not None
     assert (after.answer, after.verdicts) == (before.answer, before.verdicts)
     assert all(after.tables[name].equals(t) for name, t in before.tables.items())
-    table = before.tables["choices"]
+    sweeps = before.tables["sweep"]
     page = finding_page(Answered(experiment, after, published=False), {})
-    assert "Choices, 2 rows" in page and "table-choices.csv" in page
+    assert "Sweep, 10 rows" in page and "table-sweep.csv" in page
     assert "rate was chosen for each arm among 5 values" in page
-    assert list(table["arm"]) == ["plain", "wrapped"]
-    assert list(table["rate"]) == [0.1, 0.3]
+    chosen = sweeps[sweeps["chosen"]]
+    assert list(chosen["arm"]) == ["plain", "wrapped"]
+    assert list(chosen["rate"]) == [0.1, 0.3]
     assert len(before.tables["losses"]) == 2 * 2 * 4
     assert before.missing == []
