@@ -63,6 +63,7 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
         self._scale = scale
         # Replica -> what its last call of scale_loss or unscale_gradients made.
         self._by_hand: dict[int, str] = {}
+        self._in_branches: set[int] = set()
         self.last_step: StepReport = scalers.ScaledStepReport(*NO_EAGER_STEP)
 
     def __repr__(self) -> str:
@@ -125,7 +126,7 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
         """
         product = self._scaled(loss, self._factor)
         made = EAGER_LOSS if tf.executing_eagerly() else LOSS_IN_FUNCTION
-        self._by_hand[replica_number()] = made
+        self._note(made)
         return product
 
     @tf.autograph.experimental.do_not_convert
@@ -153,20 +154,34 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
             )
         wide = [(in_float32(gradient), None) for gradient in gradients]
         pairs = self._divided(wide, self._factor)
-        self._by_hand[replica_number()] = UNSCALED
+        self._note(UNSCALED)
         return [gradient for gradient, _ in pairs]
+
+    def _note(self, made: str) -> None:
+        """Note what this replica's gradients were made of, until their step."""
+        self._by_hand[replica_number()] = made
+        self._in_branches.discard(replica_number())
 
     def _unscaled(self, pairs: Pairs) -> Pairs:
         """Return unscaled gradients; divide them if only ``scale_loss`` was called."""
-        made, eager = self._by_hand.get(replica_number()), tf.executing_eagerly()
+        number, eager = replica_number(), tf.executing_eagerly()
+        made = self._by_hand.get(number)
         self._steps_in_functions |= not eager
+        if eager and number in self._in_branches:
+            made = None
         if eager and made == LOSS_IN_FUNCTION:
             raise errors.UnsupportedError(
                 f"{self.owner}.apply_gradients: expected unscaled gradients, for a "
                 "tf.function scaled the loss, got gradients that were not unscaled; "
                 "pass them through unscale_gradients first."
             )
-        self._by_hand.pop(replica_number(), None)
+        # Only one branch of a condition runs, so each may take the step. The class of
+        # the graph of a branch has no public name.
+        graph = tf.compat.v1.get_default_graph()
+        if type(graph).__name__ == "CondBranchFuncGraph":
+            self._in_branches.add(number)
+        else:
+            self._by_hand.pop(number, None)
         if made in (None, UNSCALED):
             return pairs
         return self._divided([(in_float32(g), v) for g, v in pairs], self._factor)

@@ -227,3 +227,50 @@ def test_gradients_and_step_may_stand_in_two_functions(wrap: Any) -> None:
         update(optimizer.unscale_gradients(compute()))
         step_by_hand(other, expected)
     assert values_of(variables) == values_of(expected)
+
+
+@pytest.mark.sample(1)
+@wrappers
+def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+    other, expected = make(wrap, tf.float32)
+
+    @tf.function
+    def step(first: tf.Tensor, second: tf.Tensor) -> None:
+        gradients = gradients_of(optimizer, variables)[:2]
+        pairs = list(zip(gradients, variables, strict=False))
+
+        def apply() -> int:
+            optimizer.apply_gradients(pairs)
+            return 0
+
+        tf.cond(first, apply, lambda: tf.cond(second, apply, apply))
+
+    for first, second in ((True, False), (False, True), (False, False)):
+        step(tf.constant(first), tf.constant(second))
+        step_by_hand(other, expected)
+        assert values_of(variables) == values_of(expected)
+
+
+@wrappers
+def test_an_eager_step_may_follow_a_step_in_one_branch(wrap: Any) -> None:
+    optimizer, variables = make(wrap, tf.float32)
+
+    @tf.function
+    def step(wanted: tf.Tensor) -> None:
+        gradients = gradients_of(optimizer, variables)[:2]
+
+        def apply() -> int:
+            optimizer.apply_gradients(zip(gradients, variables, strict=False))
+            return 0
+
+        tf.cond(wanted, apply, lambda: 0)
+
+    step(tf.constant(False))
+    unscaled = [(tf.ones_like(variable), variable) for variable in variables]
+    optimizer.apply_gradients(unscaled)
+    other, expected = make(wrap, tf.float32)
+    other.apply_gradients(
+        [(g, w) for (g, _), w in zip(unscaled, expected, strict=True)]
+    )
+    assert values_of(variables) == values_of(expected)
