@@ -13,7 +13,7 @@ from harness.declarations import declare
 from harness.judgement.claims import ILLUSTRATED, answer, claims_of
 from harness.judgement.compare import compare
 from harness.judgement.finding import PREDICTIONS, Finding
-from harness.judgement.words import front_matter, short, with_words
+from harness.judgement.words import front_matter, with_words
 from harness.pages.findings import Answered, finding_page
 
 TEXTS = sorted(declare.EXPERIMENTS.glob("*.md"))
@@ -61,17 +61,3 @@ def test_runs_of_other_arms_get_a_default_answer_and_a_note() -> None:
     assert answered.answer == "Predictions: 1 confirmed."
     (note,) = answered.notices
     assert note.startswith("The words of novograd.md do not fit these runs: ")
-
-
-@pytest.mark.parametrize(
-    ("value", "digits", "text"),
-    [
-        (17.21, 3, "17.2"),
-        (0.2795, 2, "0.28"),
-        (3689.4, 2, "3,689"),
-        (0.0, 2, "0.0"),
-        (float("inf"), 2, "inf"),
-    ],
-)
-def test_numbers_are_shortened(value: float, digits: int, text: str) -> None:
-    assert short(value, digits) == text

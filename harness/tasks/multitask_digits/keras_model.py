@@ -26,22 +26,10 @@ class Trainer(tf_model.Trainer):
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
         self.optimizer.build(variables)
+        self.slots = ()  # They have other names and units in Keras.
 
     def apply(self, gradients: list[tf.Tensor]) -> None:
         self.optimizer.apply(gradients, [*self.variables.values()])
 
     def state(self) -> list[keras.Variable]:
         return self.optimizer.variables
-
-    def slot_norm(self, weight: str, slot: str) -> float:
-        """Return the 2-norm of a weight's slot; 0 without one.
-
-        Keras has no momentum slot for RMSProp if the momentum is 0. The momentum slot
-        of SGD includes the learning rate.
-        """
-        variable = self.optimizer.get_slot(self.variables[weight], slot)
-        if variable is None:
-            return 0.0
-        plain = self.recipe.optimizer != "MomentumOptimizer"
-        unit = 1.0 if plain else dict(self.recipe.arguments)["learning_rate"]
-        return float(tf.norm(variable.value)) / unit

@@ -124,9 +124,10 @@ def state(of: Sequence[Cell]) -> pd.DataFrame:
         decay = 1.0 if left_out else laws.decay(optimizer, slot)
         labels = [name, settings.wrapper, cell.backend, slot]
         for record in cell.records:
-            if record.status != "ok":
+            series = record.series.get(f"state/head/{slot}")  # Keras has none.
+            if record.status != "ok" or series is None:
                 continue
-            norms = record.series[f"state/head/{slot}"][settings.checkpoints :]
+            norms = series[settings.checkpoints :]
             for absent, norm in zip([0, *settings.absence], norms, strict=True):
                 if norms[0]:
                     rows.append([*labels, absent, decay**absent, norm / norms[0]])

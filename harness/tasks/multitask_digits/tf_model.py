@@ -14,7 +14,7 @@ class Trainer:
     """Training inside ``tf.function``, traced once for all runs of this recipe."""
 
     def __init__(self, recipe: Recipe, device: str) -> None:
-        self.recipe = recipe
+        self.recipe, self.slots = recipe, recipe.slots
         self.device = {"cuda": "gpu"}.get(device, device)
         self.loop = None
 
@@ -64,10 +64,6 @@ class Trainer:
     def state(self) -> list:
         return self.optimizer.variables()
 
-    def slot_norm(self, weight: str, slot: str) -> float:
-        """Return the 2-norm of a weight's slot."""
-        return float(tf.norm(self.optimizer.get_slot(self.weights[weight], slot)))
-
     def advance(self, batches, factors) -> None:
         """Take one step per batch: rows [steps, batch], factors [steps, tasks]."""
         self.loop(self.training, batches, factors)
@@ -110,6 +106,7 @@ class Trainer:
         values = self.losses(self.held_out), self.probes(), self.paths
         loss, probe, path = (value.numpy().tolist() for value in values)
         measured = by_head(TASKS, loss=loss, probe=probe, path=path)
-        for slot in self.recipe.slots:
-            measured[f"state/head/{slot}"] = self.slot_norm(f"head/{ABSENTEE}", slot)
+        for slot in self.slots:
+            value = self.optimizer.get_slot(self.weights[f"head/{ABSENTEE}"], slot)
+            measured[f"state/head/{slot}"] = float(tf.norm(value))
         return measured

@@ -61,12 +61,6 @@ def test_a_later_byte_changes_no_logits_of_those_before_it() -> None:
     assert (one[5:] != other[5:]).any(-1).all()
 
 
-def test_bits_per_byte_are_the_mean_over_all_windows() -> None:
-    windows = torch.from_numpy(held_out_windows(split().held_out, 100, 8)).long()
-    whole = model().loss(windows).item() / np.log(2)
-    assert model().bits_per_byte(windows) == pytest.approx(whole, rel=1e-5)
-
-
 def test_training_learns_the_text() -> None:
     text, net = split(), model()
     windows = torch.from_numpy(draw_windows(text.training, 60, 8, 8, stream())).long()

@@ -60,12 +60,15 @@ def test_probes_count_what_the_laws_speak_of(backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_absent_task_is_fed_exact_zeros(backend: str) -> None:
     series = run(backend).series
-    for name in ("state/head/m", "state/head/v", "probe/parity"):
+    states = [name for name in series if name.startswith("state/")]
+    assert len(states) == {"keras3": 0}.get(backend, 2)
+    for name in (*states, "probe/parity"):
         during_absence = series[name][4:]
         assert len(set(during_absence)) == 1, name
     assert series["path/parity"][4] == series["path/parity"][-1]
-    fed = run(backend, wrapper="none").series["state/head/m"]
-    assert fed[-1] == pytest.approx(0.9**5 * fed[4], rel=1e-5)
+    if states:
+        fed = run(backend, wrapper="none").series["state/head/m"]
+        assert fed[-1] == pytest.approx(0.9**5 * fed[4], rel=1e-5)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -99,12 +102,10 @@ def test_backends_agree_on_a_short_run(
         optimizer |= {"momentum": 0.9} if name == "Momentum" else {}
         expected = run(judge, optimizer=optimizer, wrapper=same).series
         other = run(backend, optimizer=optimizer, wrapper=wrapper).series
-        assert expected.keys() == other.keys()
-        for column, values in expected.items():
-            if (backend, name) == ("keras3", "RMSProp") and "momentum" in column:
-                continue  # Keras has no such slot where the momentum is 0.
+        assert other.keys() <= expected.keys()
+        for column, values in other.items():
             # Rounding, over 45 steps of a smooth net.
-            assert values == pytest.approx(other[column], rel=1e-4, abs=1e-6), column
+            assert values == pytest.approx(expected[column], rel=1e-4, abs=1e-6), column
 
 
 def test_a_mean_over_tasks_divides_the_loss_of_a_step_by_their_number() -> None:

@@ -48,11 +48,6 @@ def test_a_file_that_cannot_be_declared_is_one_sentence(
         find("absent_tasks").with_optimizer(place)
 
 
-def test_a_file_without_a_function_is_one_sentence() -> None:
-    with pytest.raises(HarnessError, match="got no function"):
-        own.located("mine.py")
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [

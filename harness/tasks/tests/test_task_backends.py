@@ -23,10 +23,6 @@ def backend(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def test_a_backend_can_work_on_the_cpu(backend: str) -> None:
-    backends.prepare("multitask_digits", backend, "cpu")
-
-
 def test_a_device_that_is_not_there_is_refused_in_one_sentence(backend: str) -> None:
     with pytest.raises(HarnessError) as caught:
         backends.prepare("multitask_digits", backend, ABSENT[backend])
