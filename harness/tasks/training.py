@@ -25,6 +25,7 @@ def walk(
         losses: the names of the losses.
     """
     rows: list[Mapping[str, float]] = []
+    reason = ""
     for start, stop in pairwise([0, *measured_at]):
         if stop:
             advance(start, stop)
@@ -32,9 +33,6 @@ def walk(
             rows.append({"step": stop, **measure(stop)})
         if not all(np.isfinite(rows[-1][name]) for name in losses):
             reason = f"a loss was not finite after step {stop}"
-            return Outcome("diverged", reason, _columns(rows))
-    return Outcome("ok", "", _columns(rows))
-
-
-def _columns(rows: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    return {name: [row[name] for row in rows] for name in rows[0]}
+            break
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    return Outcome("diverged" if reason else "ok", reason, columns)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -43,18 +43,7 @@ class Recipe(NamedTuple):
     hidden: int
 
 
-class Arm(Protocol):
-    """Settings of one run."""
-
-    optimizer: dict[str, Any]
-    wrapper: Wrapper
-    hidden: int
-
-    @property
-    def measured_at(self) -> list[int]: ...
-
-
-def trainer_of(task: str, of: Arm, backend: str, device: str) -> Any:
+def trainer_of(task: str, of: Any, backend: str, device: str) -> Any:
     """Return the trainer of a task, shared by runs so that it compiles once."""
     arguments, name = dict(of.optimizer), ""
     slots: tuple[str, ...] = ()
@@ -73,7 +62,7 @@ def _shared_trainer(task: str, recipe: Recipe, backend: str, device: str) -> Any
     return backends.model(task, backend).Trainer(recipe, device)
 
 
-def walk(of: Arm, plan: Any, trainer: Any, heads: Sequence[str]) -> Outcome:
+def walk(of: Any, plan: Any, trainer: Any, heads: Sequence[str]) -> Outcome:
     """Do one run; ``informative/HEAD`` counts the steps in which a head is present.
 
     Args:

@@ -57,7 +57,8 @@ def split() -> Text:
     parts: tuple[list[str], list[str]] = ([], [])
     for k, paragraph in enumerate(paragraphs):
         parts[k % EVERY == EVERY - 1].append(paragraph)
-    return Text(*(_as_bytes("\n\n".join(part)) for part in parts))
+    texts = ("\n\n".join(part).encode() for part in parts)
+    return Text(*(np.frombuffer(text, np.uint8) for text in texts))
 
 
 def draw_windows(
@@ -104,10 +105,6 @@ def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]
     for k in range(shape.layers):
         norms += [f"layer {k}/attention/norm", f"layer {k}/mlp/norm"]
     return weights | {name: np.ones(width, np.float32) for name in norms}
-
-
-def _as_bytes(text: str) -> Array:
-    return np.frombuffer(text.encode("utf-8"), np.uint8)
 
 
 def _windows(text: Array, starts: Array, context: int) -> Array:
