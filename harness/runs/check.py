@@ -24,7 +24,7 @@ from harness.records.record import Outcome, Record, latest
 from harness.runs.workers import Failure, Worker
 from harness.tasks import TIMED
 from lockstep import registry
-from lockstep.errors import sentence, unknown_name
+from lockstep.errors import sentence
 
 TOLERANCE = 1e-4
 """Relative. The precision of float32 is 6e-8; short runs lose about three digits."""
@@ -68,11 +68,6 @@ def check(
         expected, got = "an experiment that can be repeated", "one that measures time"
         remedy = f"use python -m harness run {experiment.name} and compare the tables"
         raise HarnessError(sentence(experiment.name, expected, got, remedy))
-    for name in backends:
-        if name not in experiment.backends:
-            kind = f"backend of {experiment.name}"
-            raise HarnessError(str(unknown_name(kind, name, experiment.backends)))
-        registry.load(name)
     home = folder(experiment.name, True, root)
     usable = backends or [n for n in experiment.backends if registry.installed(n)]
     chosen = {
