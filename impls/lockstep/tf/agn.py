@@ -267,9 +267,15 @@ class AGNOptimizer(shared.Worker, Wrapper):
         with v1.device(self.custom_getter.worker_device), v1.device("/cpu:0"):
             return make_local_step()
 
-    def _prepared(self, pairs: Pairs) -> Pairs:
-        """Raise for a variable without a center, and under a parameter server."""
+    def _checked(
+        self, grads_and_vars: Iterable[tuple[Any, Any]], global_step: Any
+    ) -> tuple[Pairs, tf.Variable | None]:
+        """Raise under a parameter server, also outside of ``strategy.run``."""
         refuse_parameter_servers(self.owner)
+        return super()._checked(grads_and_vars, global_step)
+
+    def _prepared(self, pairs: Pairs) -> Pairs:
+        """Raise for a variable without a center."""
         self._require_known(variable for _, variable in pairs)
         return pairs
 
