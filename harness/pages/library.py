@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.pages.templating import render
-from lockstep.tests.parallel import PARALLEL
+from lockstep.tests.wrappers import PARALLEL
 
 TABLE = Path(__file__).parent / "problems.toml"
 

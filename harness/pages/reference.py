@@ -1,7 +1,7 @@
 """The API reference: one page per backend and capability.
 
-A backend's ``__init__`` imports each public name from a module that `MODULES` lists. It
-is parsed and not imported, because the site is built without frameworks.
+A name belongs to the capability of the file from which a backend's ``__init__`` imports
+it. That is parsed and not imported, because the site is built without frameworks.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ CAPABILITIES: Mapping[str, str] = {
     "base": "Every wrapper",
     "tensors": "Variables",
 }
-"""Capability -> the title of its pages."""
+"""Capability -> the title of its pages, in the order of the site. Others follow, by the
+names of their files."""
 
 MODULES: Mapping[str, str] = {
-    **{name: name for name in CAPABILITIES},
     "arrays": "tensors",
     "interface": "tensors",
     "variable_clipping": "clipping",
@@ -47,7 +47,7 @@ MODULES: Mapping[str, str] = {
     "wrapper": "base",
     "pipeline": "base",
 }
-"""File or folder of a backend -> the capability of the names in it."""
+"""File of a backend -> the capability of the names in it, if it is not its name."""
 
 HUBS: Mapping[str, tuple[str, str]] = {
     "pytorch": ("PyTorch", "pytorch.md"),
@@ -111,15 +111,14 @@ def public_names(root: Path) -> dict[str, list[Name]]:
 def _names(
     backend: str, tree: ast.Module, shared: Mapping[str, str], folder: Path
 ) -> list[Name]:
-    places = {**dict(_imported(tree)), **shared}
-    assigned = dict(_assigned(tree))
+    imported, assigned = dict(_imported(tree)), dict(_assigned(tree))
+    places = {**imported, **shared}
     names = []
-    for name in BACKENDS[backend].public_names():
+    for name in BACKENDS[backend].names_in({**imported, **assigned}):
         if name.startswith("_"):
             continue
-        if places.get(name) not in CAPABILITIES:
-            expected = f"an import of {name} from a module of a capability"
-            remedy = f"import it from one of {', '.join(MODULES)}"
+        if name not in places:
+            expected, remedy = f"an import of {name}", "import it from its file"
             raise HarnessError(
                 sentence(f"lockstep.{backend}", expected, "none", remedy)
             )
@@ -142,9 +141,8 @@ def _imported(tree: ast.Module) -> Iterator[tuple[str, str]]:
             continue
         package, *parts = (node.module or "").split(".")
         for alias in node.names if package == "lockstep" else ():
-            known = [part for part in (*parts, alias.name) if part in MODULES]
-            if known:
-                yield alias.name, MODULES[known[0]]
+            listed = [part for part in (*parts, alias.name) if part in MODULES]
+            yield alias.name, MODULES[listed[0]] if listed else parts[-1]
 
 
 def _assigned(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
@@ -160,7 +158,7 @@ def reference_pages(root: Path) -> dict[str, str]:
     return {
         f"{backend}/{capability}.md": render(
             "reference.md.jinja",
-            title=f"{CAPABILITIES[capability]} ({HUBS[backend][0]})",
+            title=f"{title} ({HUBS[backend][0]})",
             backend=backend,
             capability=capability,
             hub=HUBS[backend],
@@ -169,14 +167,17 @@ def reference_pages(root: Path) -> dict[str, str]:
             returned=RETURNED.get((backend, capability), ()),
         )
         for backend in HUBS
-        for capability in _capabilities(names, backend)
+        for capability, title in capabilities(names, backend).items()
     }
 
 
-def _capabilities(names: Mapping[str, list[Name]], backend: str) -> list[str]:
-    """Return the capabilities that a backend has a page for."""
-    with_names = {name.capability for name in names[backend]}
-    return [c for c in CAPABILITIES if c in with_names or (backend, c) in RETURNED]
+def capabilities(names: Mapping[str, list[Name]], *backends: str) -> dict[str, str]:
+    """Return capability -> title of the pages that any of some backends has."""
+    found = {name.capability for backend in backends for name in names[backend]}
+    found |= {capability for backend, capability in RETURNED if backend in backends}
+    listed = {key: title for key, title in CAPABILITIES.items() if key in found}
+    others = sorted(found - set(CAPABILITIES))
+    return listed | {key: key.replace("_", " ").capitalize() for key in others}
 
 
 def _others(
@@ -186,23 +187,25 @@ def _others(
     return [
         (title, f"../{other}/{capability}.md")
         for other, (title, _) in HUBS.items()
-        if other != backend and capability in _capabilities(names, other)
+        if other != backend and capability in capabilities(names, other)
     ]
 
 
 def reference_inserts(root: Path) -> dict[str, str]:
     """Return the tables for the index and for the page of each backend."""
     names = public_names(root)
-    pages = {backend: _capabilities(names, backend) for backend in HUBS}
+    pages = {backend: capabilities(names, backend) for backend in HUBS}
     index = render(
-        "reference_index.md.jinja", capabilities=CAPABILITIES, hubs=HUBS, pages=pages
+        "reference_index.md.jinja",
+        capabilities=capabilities(names, *HUBS),
+        hubs=HUBS,
+        pages=pages,
     )
     return {
         "reference_index": index,
         **{
             f"reference_{backend}": render(
                 "reference_hub.md.jinja",
-                capabilities=CAPABILITIES,
                 backend=backend,
                 pages=pages[backend],
                 names=names[backend],

@@ -1,7 +1,7 @@
 """Hooks of MkDocs: pages of the navigation, and files of the theme.
 
-In ``nav`` of ``mkdocs.yml``, a folder of ``docs/generated/`` is replaced by all of its
-pages. So new experiments, benchmarks and API pages need no entry.
+In ``nav`` of ``mkdocs.yml``, a folder of ``docs/`` is replaced by all of its pages. So
+new experiments, benchmarks, API pages and wrappers need no entry.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from harness.pages.reference import CAPABILITIES, HUBS, reference_pages
+from harness.pages.reference import HUBS, capabilities, public_names
 from harness.pages.sources import timings
 from harness.pages.summaries import navigation
 from harness.pages.write import BACKENDS
+from harness.processes.children import ROOT
 
 
 def on_config(config: Any) -> Any:
@@ -53,18 +54,23 @@ def _benchmarks() -> list[Any]:
     return [{q.title: f"generated/benchmarks/{q.name}.md"} for q in timings()]
 
 
+def _wrappers() -> list[Any]:
+    pages = sorted((ROOT / "docs" / "wrappers").glob("*.md"))
+    return [f"wrappers/{page.name}" for page in pages]
+
+
 def _reference(backend: str) -> list[Any]:
-    pages = reference_pages(BACKENDS)
+    pages = capabilities(public_names(BACKENDS), backend)
     return [
         {title: f"generated/reference/{backend}/{capability}.md"}
-        for capability, title in CAPABILITIES.items()
-        if f"{backend}/{capability}.md" in pages
+        for capability, title in pages.items()
     ]
 
 
 FOLDERS: Mapping[str, Callable[[], list[Any]]] = {
     "generated/experiments/": navigation,
     "generated/benchmarks/": _benchmarks,
+    "wrappers/": _wrappers,
     **{f"generated/reference/{name}/": partial(_reference, name) for name in HUBS},
 }
 """Folder in ``docs/`` -> the entries of its pages."""

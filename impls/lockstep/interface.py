@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
+from lockstep.pipeline import WRAPPERS
+
 GATE_NONE, GATE_OP, GATE_GRAPH = 0, 1, 2
-
-
-WRAPPERS: Mapping[str, tuple[str, ...]] = {
-    "AGNOptimizer": (),
-    "MixedPrecisionLossScaleOptimizer": ("unscale", "finite check"),
-    "MixedPrecisionOptimizerWrapper": ("unscale", "finite check"),
-    "MultitaskOptimizerWrapper": ("zero filter",),
-    "VariableClippingOptimizer": ("row clip",),
-}
-"""Wrapper -> the stages of ``pipeline.STAGES`` that it performs. One with a
-``clip_norm`` also performs "norm" and "clip"."""
 
 EXPORTS: tuple[str, ...] = (
     "OPTIMIZER_CLS_NAMES",
@@ -47,6 +37,7 @@ EXPORTS: tuple[str, ...] = (
     "post_process_gradients",
     "reduce_gradients",
 )
+"""The public names. A backend may lack a wrapper that has no original."""
 
 Array: TypeAlias = npt.NDArray[Any]
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from lockstep.errors import NotAnOptimizerError, with_article
-from lockstep.interface import WRAPPERS
 
 STAGES = (
     "unscale",  # Gradients of a scaled loss are divided by the scale, once.
@@ -25,6 +24,16 @@ STAGES = (
     "row clip",  # Rows of the variables that have become too long are cut.
 )
 """The stages in order. A pipeline cannot have both "clip" and "larc"."""
+
+WRAPPERS: Mapping[str, tuple[str, ...]] = {
+    "AGNOptimizer": (),
+    "MixedPrecisionLossScaleOptimizer": ("unscale", "finite check"),
+    "MixedPrecisionOptimizerWrapper": ("unscale", "finite check"),
+    "MultitaskOptimizerWrapper": ("zero filter",),
+    "VariableClippingOptimizer": ("row clip",),
+}
+"""Wrapper -> the stages of ``STAGES`` that it performs. One with a
+``clip_norm`` also performs "norm" and "clip"."""
 
 PERFORMED: Mapping[str, tuple[str, ...]] = {
     **WRAPPERS,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
+from typing import Any
 
 from lockstep.errors import (
     MissingFrameworkError,
@@ -14,6 +16,7 @@ from lockstep.errors import (
     unknown_name,
 )
 from lockstep.interface import EXPORTS
+from lockstep.pipeline import WRAPPERS
 
 AS_OPENSEQ2SEQ_SPELLS = ("_clip_by_global_norm", "_clip_gradients_by_norm")
 """Names with an underscore, under which old code imports these functions."""
@@ -54,9 +57,16 @@ class Backend:
         return tuple(filter(None, (self.framework, self.runs_on)))
 
     def public_names(self, strict: bool = False) -> tuple[str, ...]:
-        """Return ``__all__`` of the package, or of its ``strict`` module."""
+        """Return the public names of the package, or of its ``strict`` module."""
         old = AS_OPENSEQ2SEQ_SPELLS if strict else ()
         return tuple(dict.fromkeys((*EXPORTS, *self.extras, *old)))
+
+    def names_in(
+        self, module: Mapping[str, Any], strict: bool = False
+    ) -> tuple[str, ...]:
+        """Return ``__all__`` of a module: the public names, but no wrapper it lacks."""
+        names = self.public_names(strict)
+        return tuple(n for n in names if n in module or n not in WRAPPERS)
 
 
 BACKENDS: dict[str, Backend] = {

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from harness.tests.stacks.run import STEPS
 from harness.tests.stacks.savers import SAVERS, Saver
-from harness.tests.stacks.stacks import STACKS
+from lockstep.registry import load
+from lockstep.tests.wrappers import STACKS, lacks
 
 TO_THE_END = 30
 """From this step a new run goes on to its end. From the others a run that was used for
@@ -66,7 +67,9 @@ def main(act: str, folder: Path, when: str, *backends: str) -> None:
     results: dict[str, dict[str, list[str]]] = {}
     for backend in backends:
         saver, found = SAVERS[backend](), results.setdefault(backend, {})
-        for number, stack in enumerate(STACKS):
+        names = load(backend.partition(" ")[0])
+        stacks = [stack for stack in STACKS if not lacks(names, stack)]
+        for number, stack in enumerate(stacks):
             place = folder / backend / str(number)
             if act == "record":
                 place.mkdir(parents=True)

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from harness.parity.drivers.protocol import Driver
-from harness.tests.stacks.stacks import build, has_masters, model_of, skips
+from harness.tests.stacks.stacks import build, model_of
 from lockstep.interface import Array, Gradient, Rows
+from lockstep.tests.wrappers import has_masters, skips
 
 STEPS = 50
 SHAPES = {"table": (5, 3), "head": (4,), "bias": (3,)}

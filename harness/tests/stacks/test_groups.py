@@ -11,16 +11,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch")
 
 from harness.parity.drivers.pytorch import make_driver  # noqa: E402
-from harness.tests.stacks.stacks import (  # noqa: E402
-    LAYERS,
-    MAX_NORM,
-    Model,
-    has_masters,
-    skips,
-)
+from harness.tests.stacks.stacks import Model, wrapped  # noqa: E402
 from lockstep import pytorch, reference  # noqa: E402
 from lockstep.reference import Variable  # noqa: E402
 from lockstep.reference.variable_clipping import clip_rows  # noqa: E402
+from lockstep.tests.wrappers import MAX_NORM, has_masters, skips  # noqa: E402
 
 STACKS = [
     "multitask",
@@ -94,17 +89,10 @@ def parameters(stack: str) -> list[Any]:
     return [torch.nn.Parameter(value) for value in values]
 
 
-def wrapped(stack: str, base: Any, weights: list[Any]) -> Any:
-    driver = make_driver("", pytorch)
-    for layer in reversed(stack.split()):
-        base = LAYERS[layer](driver, base, Model(weights))
-    return base
-
-
 def started(stack: str, weights: list[Any]) -> Any:
     named = [("table", weights[0]), ("head", weights[1])]
     base = pytorch.MomentumOptimizer(named, 0.25, 0.5)
-    return wrapped(stack, base, weights)
+    return wrapped(stack.split(), make_driver("", pytorch), Model(weights), base)
 
 
 @np.errstate(invalid="ignore")
@@ -162,7 +150,8 @@ def test_groups_resume_with_the_rates_of_their_schedule(stack: str) -> None:
         named = [("table", weights[0]), ("head", weights[1])]
         groups = [{"params": named}, {"params": [("late", weights[2])], **RATES[1]}]
         base = pytorch.MomentumOptimizer(groups, 0.25, 0.5)
-        optimizer = wrapped(stack, base, weights)
+        driver, model = make_driver("", pytorch), Model(weights)
+        optimizer = wrapped(stack.split(), driver, model, base)
         halving = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
         return weights, optimizer, halving
 

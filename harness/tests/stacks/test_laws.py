@@ -14,16 +14,10 @@ import pytest
 
 from harness.parity.drivers.protocol import Driver
 from harness.tests.stacks.run import SHAPES, STEPS, Run, gradients
-from harness.tests.stacks.stacks import (
-    STACKS,
-    Model,
-    build,
-    has_masters,
-    skips,
-    slot_names,
-)
+from harness.tests.stacks.stacks import Model, build, slot_names
 from lockstep.interface import Array, Rows
 from lockstep.registry import load
+from lockstep.tests.wrappers import STACKS, has_masters, skips
 
 BACKENDS = {
     "reference": ("reference", "", "numpy"),

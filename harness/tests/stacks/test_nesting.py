@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from harness.parity.drivers.protocol import Driver
-from harness.tests.stacks.pipeline import Pipeline
-from harness.tests.stacks.stacks import (
-    NESTINGS,
-    build,
-    has_masters,
-    is_refused,
-    model_of,
-    notes_of,
-    skips,
-)
+from harness.tests.stacks.stacks import build, model_of
 from lockstep.errors import LockstepError, UnsupportedError
 from lockstep.interface import Array, Gradient
 from lockstep.registry import load
+from lockstep.tests.wrappers import (
+    FIRST,
+    NESTINGS,
+    Pipeline,
+    has_masters,
+    is_refused,
+    notes_of,
+    skips,
+)
 
 BACKENDS = {
     "reference": ("reference", "", "numpy"),
@@ -36,7 +36,8 @@ BACKENDS = {
 PAIRS = [" ".join((*pair, "Momentum")) for pair in NESTINGS]
 TRIPLES = [
     " ".join((*triple, "Momentum"))
-    for third in ("dynamic", "masters-dynamic", "agn")
+    for third in FIRST.values()
+    if third not in ("multitask", "rows")
     for triple in permutations(("multitask", "rows", third))
 ] + [
     "dynamic agn multitask Momentum",

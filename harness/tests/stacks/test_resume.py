@@ -11,7 +11,7 @@ import pytest
 
 from harness.tests.script_process import Request
 from harness.tests.shared_processes import UNCHANGED, Processes
-from harness.tests.stacks.stacks import STACKS
+from lockstep.tests.wrappers import STACKS
 
 WORKER = Path(__file__).with_name("resume_worker.py")
 NEEDS = {
@@ -66,4 +66,7 @@ def test_a_resumed_run_is_the_run_that_went_on(
 ) -> None:
     if importlib.util.find_spec(NEEDS[backend]) is None:
         pytest.skip(f"needs {NEEDS[backend]}")
-    assert resumed(when, backend)[stack] == []
+    found = resumed(when, backend)
+    if stack not in found:
+        pytest.skip(f"{backend} does not have all wrappers of {stack}")
+    assert found[stack] == []

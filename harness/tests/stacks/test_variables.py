@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from harness.parity.drivers.protocol import Driver
-from harness.tests.stacks.stacks import Model, build, has_masters, skips, slot_names
+from harness.tests.stacks.stacks import Model, build, slot_names
 from lockstep.interface import Array
 from lockstep.registry import load
+from lockstep.tests.wrappers import has_masters, skips
 
 BACKENDS = {
     "reference": ("", "numpy"),

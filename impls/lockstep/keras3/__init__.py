@@ -72,4 +72,4 @@ from lockstep.tf.shared.post_process import (
 from lockstep.tf.shared.post_process import reduce_gradients as reduce_gradients
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
-    __all__ = list(BACKENDS["keras3"].public_names())
+    __all__ = list(BACKENDS["keras3"].names_in(globals()))

@@ -65,4 +65,4 @@ from lockstep.pytorch.variable_clipping import (
 )
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
-    __all__ = list(BACKENDS["pytorch"].public_names())
+    __all__ = list(BACKENDS["pytorch"].names_in(globals()))

@@ -64,4 +64,4 @@ from lockstep.reference.variable_clipping import (
 from lockstep.registry import BACKENDS
 
 if not TYPE_CHECKING:  # Type checkers read the imports above instead.
-    __all__ = list(BACKENDS["reference"].public_names())
+    __all__ = list(BACKENDS["reference"].names_in(globals()))

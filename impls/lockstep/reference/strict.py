@@ -21,9 +21,6 @@ from lockstep.reference import pipeline_of as pipeline_of
 from lockstep.reference import reduce_gradients as reduce_gradients
 from lockstep.registry import BACKENDS
 
-if not TYPE_CHECKING:  # Type checkers read the names below instead.
-    __all__ = list(BACKENDS["reference"].public_names(strict=True))
-
 Default = TypeVar("Default")
 
 
@@ -104,3 +101,6 @@ _clip_gradients_by_norm = clip_gradients_by_norm
 post_process_gradients = original(reference.post_process_gradients)
 optimize_loss = original(reference.optimize_loss)
 lr_policies = strict_module(reference.lr_policies, f"{__name__}.lr_policies")
+
+if not TYPE_CHECKING:  # Type checkers read the names above instead.
+    __all__ = list(BACKENDS["reference"].names_in(globals(), strict=True))

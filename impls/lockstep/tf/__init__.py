@@ -62,4 +62,4 @@ _clip_by_global_norm = clip_by_global_norm
 _clip_gradients_by_norm = clip_gradients_by_norm
 
 if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
-    __all__ = list(BACKENDS["tf"].public_names())
+    __all__ = list(BACKENDS["tf"].names_in(globals()))

@@ -65,10 +65,6 @@ from lockstep.tf.wrapper import (
     old_name,
 )
 
-if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
-    __all__ = list(BACKENDS["tf"].public_names(strict=True))
-
-
 v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer
 
@@ -675,3 +671,6 @@ def optimize_loss(
 
 
 lr_policies = strict_module(default.lr_policies, f"{__name__}.lr_policies")
+
+if not TYPE_CHECKING:  # A type checker reads what is imported as itself.
+    __all__ = list(BACKENDS["tf"].names_in(globals(), strict=True))

@@ -18,7 +18,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD, Adam, Optimizer
 
 from lockstep import pytorch as ls
-from lockstep.interface import EXPORTS
 from lockstep.pytorch.tests.layouts import (
     TOLERANCES,
     Case,
@@ -32,7 +31,7 @@ from lockstep.pytorch.tests.layouts import (
 from lockstep.pytorch.tests.ranks import errors_of, exit_codes, needs_gloo, on_ranks
 from lockstep.pytorch.tests.subjects import TF1, TwoHeads, batches
 from lockstep.pytorch.wrapper import OptimizerWrapper
-from lockstep.tests.parallel import PARALLEL
+from lockstep.tests.wrappers import FIRST, LAYERS, PARALLEL, Layer, Parts
 
 pytestmark = needs_gloo
 
@@ -97,9 +96,16 @@ def moved_scales(pairs: Pairs) -> Pairs:
     return [(gradient * factor, parameter) for gradient, parameter in pairs]
 
 
+def around_adam(layer: Layer, named: Named) -> Optimizer:
+    """Return a wrapper of the list around Adam."""
+    return layer(Parts(ls, Adam(named, RATE), {"body.weight": [1]}))
+
+
 CASES: dict[str, dict[str, Case]] = {
-    "`MultitaskOptimizerWrapper`": {
-        "multitask": Case(lambda p: ls.MultitaskOptimizerWrapper(Adam(p, RATE)))
+    **{
+        row: {layer: Case(partial(around_adam, LAYERS[layer]))}
+        for wrapper, layer in FIRST.items()
+        if (row := f"`{wrapper}`") in PARALLEL
     },
     "`MixedPrecisionLossScaleOptimizer`": {
         "scaled": Case(scaled),
@@ -146,7 +152,8 @@ CASES: dict[str, dict[str, Case]] = {
     "`capturable=True`": {"capturable": Case(lambda p: fused(p, 8.0, capturable=True))},
     "`AGNOptimizer`": {"agn": Case(agn)},
 }
-"""Row of the page of data-parallel training -> cases that show it."""
+"""Row of the page of data-parallel training -> cases that show it. A wrapper's first
+layer is its case, unless it has others here."""
 LAYOUTS = "DDP", "FSDP2", "tensor parallel"
 ALL_CASES = {name: case for cases in CASES.values() for name, case in cases.items()}
 CELLS = [
@@ -160,8 +167,8 @@ CELLS = [
 def test_every_wrapper_and_row_has_cases() -> None:
     plain = {n for n, cells in PARALLEL.items() if {*cells} <= {"right", "refused"}}
     assert set(CASES) == plain
-    public = {name: getattr(ls, name) for name in EXPORTS}
-    for name, value in public.items():
+    for name in ls.__all__:
+        value = getattr(ls, name)
         if isinstance(value, type) and issubclass(value, OptimizerWrapper):
             assert name in " ".join(CASES)
 
