@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -36,24 +35,18 @@ def lawful(experiment: Experiment, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.fixture(scope="module")
-def lawful_std(
-    experiment: Experiment, tmp_path_factory: pytest.TempPathFactory
-) -> Path:
-    """The same with runs of scale std, published and a user's own."""
-    root = tmp_path_factory.mktemp("lawful_std")
-    for published in (True, False):
-        publish(experiment, root, scale="std", publish=published)
-    return root
-
-
-@pytest.fixture(scope="module")
 def finding_quick(experiment: Experiment, lawful: Path) -> Finding:
     return found(experiment, lawful)
 
 
 @pytest.fixture(scope="module")
-def finding_std(experiment: Experiment, lawful_std: Path) -> Finding:
-    return found(experiment, lawful_std)
+def finding_std(
+    experiment: Experiment, tmp_path_factory: pytest.TempPathFactory
+) -> Finding:
+    """What runs of scale std lead to."""
+    root = tmp_path_factory.mktemp("lawful_std")
+    publish(experiment, root, scale="std")
+    return found(experiment, root)
 
 
 def test_runs_that_follow_the_laws_pass_every_check(
@@ -120,18 +113,6 @@ def test_missing_and_diverged_runs_are_said(
     assert any("2 diverged: a loss was not finite" in text for text in finding.missing)
     assert finding.provenance["runs"] == 93
     assert np.isinf(finding.tables["comparison"]["zeros"]).any()
-
-
-def test_verdicts_are_compared_where_there_are_two(
-    experiment: Experiment, lawful_std: Path, finding_std: Finding, tmp_path: Path
-) -> None:
-    own = finding_std.local
-    assert own is not None and "the verdict is the same" in own.small_print[0]
-    shutil.copytree(lawful_std, tmp_path / "a")
-    shutil.rmtree(folder(experiment.name, False, tmp_path / "a"))
-    publish(experiment, tmp_path / "a", publish=False)
-    quick = found(experiment, tmp_path / "a").local
-    assert quick is not None and "verdict" not in quick.small_print[0]
 
 
 def test_a_users_own_runs_stand_beside_the_published_ones(

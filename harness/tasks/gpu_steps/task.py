@@ -43,7 +43,7 @@ class Settings:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a weight is not finite after it.
 
-    Series: ``round`` and ``time``, microseconds per step. Summary: the median ``time``,
+    Series: ``time``, microseconds per step. Summary: the median ``time``,
     and ``waits``, the number per step. On a CPU there are none, and no CUDA graph.
     ``seed`` only makes the run one of several.
     """
@@ -55,7 +55,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     seconds_of(stepper, of.steps)  # warms up
     times = [seconds_of(stepper, of.steps) / of.steps for _ in range(of.rounds)]
     micro = [1e6 * seconds for seconds in times]
-    series = {"round": [float(k) for k in range(len(micro))], "time": micro}
+    series = {"time": micro}
     summary = {"time": float(np.median(micro))}
     if on_gpu:
         summary["waits"] = stepper.waits(of.counted) / of.counted

@@ -164,8 +164,3 @@ def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     rows = steps[steps["workers"] == 4]
     assert rows["over_ddp"].dropna().tolist() == pytest.approx(gains)
     assert rows["over_expected"].dropna().tolist() == pytest.approx(3 * [0.9])
-
-
-def test_without_a_run_that_ended_well_there_is_no_answer() -> None:
-    skipped = [dataclasses.replace(r, status="skipped") for r in records()]
-    assert not report.judge(skipped).tables

@@ -40,7 +40,7 @@ class Settings:
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if the loss after it is not finite.
 
-    Series: ``round`` and ``rate``, examples per second. Summary: the median ``rate``,
+    Series: ``rate``, examples per second. Summary: the median ``rate``,
     and the ``loss`` at the end.
     """
     of = Settings(**config)
@@ -53,7 +53,7 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         trainer.advance(of.steps)
         trainer.wait()
         rates.append(of.steps * of.batch / (perf_counter() - start))
-    series = {"round": [float(k) for k in range(len(rates))], "rate": rates}
+    series = {"rate": rates}
     after = trainer.loss()
     if not np.isfinite(after):
         return Outcome("diverged", "the loss was not finite at the end", series)
