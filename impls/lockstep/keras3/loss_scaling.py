@@ -17,7 +17,6 @@ from lockstep.keras3.gradients import (
     Pairs,
     TrainV1,
     refuse_overwritten,
-    require_loss,
     state_variable,
     value_of,
 )
@@ -92,14 +91,11 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
 
         Its gradients are divided by the scale once, by the next ``unscale_gradients``,
         ``compute_gradients``, ``apply`` or ``apply_gradients``.
-
-        Raises:
-            LossNotCallableError: a TypeError; None or a string.
         """
         if self._scaled is not None and self._scaled() is loss:
             # The loss of compute_gradients has already called this method.
             return loss
-        loss = tf.convert_to_tensor(require_loss(loss, type(self).__name__))
+        loss = tf.convert_to_tensor(loss)
         # Read once: the loss and its gradients must use the same scale.
         scale = self.loss_scale
         inner = tf.convert_to_tensor(self.inner_optimizer.scale_loss(loss))

@@ -48,7 +48,6 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
     change. The scale is updated after the step, so one that raises does not change it.
     """
 
-    strict = False
     takes_wide: Any = True
     _steps_in_functions = False
 

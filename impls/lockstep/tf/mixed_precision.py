@@ -118,7 +118,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
         name = f"{optimizer.get_name()}-MP"
         super().__init__(optimizer, name, scale_object, scale)
         self._masters: dict[Any, tf.Variable] = {}
-        self._models: dict[Any, tf.Variable] = {}
         self._master_names: set[str] = set()
 
     @property
@@ -170,7 +169,6 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             pairs = [(variable, float32_copy(variable)) for variable in variables]
         for variable, master in pairs:
             self._masters[variable.ref()] = master
-            self._models[master.ref()] = variable
             name = stem = f"{SCOPE}/{name_of(variable)}"
             count = 0
             while name in self._master_names:
@@ -191,7 +189,7 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
 
     def _round(self, master: tf.Variable) -> tf.Operation | None:
         """Round the value of a master into its variable."""
-        variable = self._models.get(master.ref())
+        variable = getattr(master, MODEL, None)
         if variable is None:
             return None
         values = saturating_cast(master.read_value(), variable.dtype.base_dtype)
