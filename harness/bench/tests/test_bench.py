@@ -15,12 +15,10 @@ from harness.bench.compare import (
     verdict,
 )
 from harness.bench.declare import Row, find, known
-from harness.figures.plot import draw_one, drawings_of
 from harness.judgement.finding import Finding
 from harness.tasks.overhead.shapes import MODELS, ZEROS, arrays, gradients
 from harness.tests.benched import write_times
 from harness.tests.painting import paint
-from lockstep.errors import UnknownNameError
 
 ROW = {"backend": "pytorch", "setup": {}, "what": "x"}
 OVERHEAD = find("multitask_overhead")
@@ -165,17 +163,6 @@ def test_rows_without_records_are_listed(tmp_path: Path) -> None:
     assert all(line.endswith("not measured yet.") for line in finding.missing)
 
 
-def test_the_figures_are_the_same_bytes_for_the_same_records(tmp_path: Path) -> None:
-    write_times(OVERHEAD, tmp_path, {"loop": 2.0})
-    finding = finding_of(tmp_path)
-    (drawing,) = drawings_of(finding)
-    for name in ("first", "second"):
-        (tmp_path / name).mkdir()
-    one, other = (draw_one(drawing, tmp_path / name) for name in ("first", "second"))
-    for kind in ("light", "dark", "csv"):
-        assert getattr(one, kind).read_bytes() == getattr(other, kind).read_bytes()
-
-
 DRAWN = ("small_steps", *known()[::3])
 """One without intervals, and a third of the others; the soak draws all."""
 
@@ -212,14 +199,3 @@ def test_a_share_of_the_elements_has_zero_gradients(zeros: str) -> None:
     # The largest tensor is 14% of the model.
     assert share == pytest.approx(ZEROS[zeros], abs=0.14)
     assert any(flags) == (zeros != "none")
-
-
-@pytest.mark.parametrize(
-    ("model", "zeros", "words"),
-    [("T25", "none", "did you mean 'T25M'"), ("T25M", "hlf", "did you mean 'half'")],
-)
-def test_unknown_setups_are_answered_with_the_nearest(
-    model: str, zeros: str, words: str
-) -> None:
-    with pytest.raises(UnknownNameError, match=words):
-        gradients(model, zeros=zeros)

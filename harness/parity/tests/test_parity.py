@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
 from harness.parity import drivers, tables
@@ -67,26 +66,6 @@ def test_the_first_divergence_is_named_with_both_values() -> None:
     assert "after step 4" in row.reason
 
 
-def test_what_was_got_does_not_change_with_the_next_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    live = np.zeros(1, np.float32)
-
-    class Counting:
-        def replay(self, case: Case, driver: Any) -> Any:
-            for _ in range(2):
-                live[:] += 1
-                yield {"count": live}
-
-        def expectations(self, case: Case) -> Any:
-            yield {"count": single(1.0)}
-            yield {"count": single(2.0)}
-
-    monkeypatch.setitem(replaying.BY_FAMILY, "multitask", Counting())
-    found = list(compared(MULTITASK, drivers.load("reference")))
-    assert [float(comparison.got[0]) for comparison in found] == [1, 2]
-
-
 def test_a_quantity_that_the_backend_lacks_fails() -> None:
     steps = json.loads(json.dumps(MULTITASK.expected["steps"]))
     steps[0]["non_slots"] = {"beta1_power": 0.9}
@@ -101,9 +80,6 @@ def test_every_family_of_the_format_is_answered() -> None:
     rows = {family: judged(case) for family, case in first.items()}
     assert set(rows) == set(FAMILIES)
     assert {row.status for row in rows.values()} == {"passed"}
-
-
-# Tables
 
 
 # Planning

@@ -55,10 +55,7 @@ def test_a_failing_case_sets_the_exit_status_and_the_report(tmp_path: Path) -> N
             '{"format": 2, "family": "multitask", "cases": []}',
             "expected format 1, got .*format 2",
         ),
-        ('{"format": 1, "family": "multitask"}', "the keys of FORMAT.md"),
         ('{"format": 1, "family": "agn", "cases": [{"id": 1}]}', "the keys of FORMAT"),
-        ("[]", "the keys of FORMAT.md"),
-        ("[" * 200_000 + "]" * 200_000, "expected JSON, got RecursionError"),
         (
             '{"format": 1, "family": "agn", "cases": [{"id": "agn-1", "kind": "step",'
             ' "inputs": null, "expected": {}}]}',
