@@ -133,12 +133,11 @@ def read(home: Path, backend: str) -> list[Record]:
                 environment=digest(about["environment"], 8),
                 series=info.pop("seconds"),
                 code=Code(**info.pop("code")),
-                **ALWAYS,
+                seed=0,
+                status="ok",
+                reason="",
+                summary={},
                 **info,
             )
             records.append(record)
     return records
-
-
-ALWAYS: Mapping[str, Any] = {"seed": 0, "status": "ok", "reason": "", "summary": {}}
-"""What the records of all measurements have."""
