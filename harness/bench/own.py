@@ -16,7 +16,7 @@ title = {name}
 task = "own_optimizer"
 answer = "A step of the optimizer takes {{}}"
 peers = {{ adam = "Adam", yours = "the same without a wrapper" }}
-rounds = {{ quick = 8, std = 30 }}
+rounds = {{ quick = 5, std = 30 }}
 """
 ROWS = """
 [[row]]
