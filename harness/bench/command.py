@@ -12,6 +12,7 @@ from harness.bench.compare import PROCESSES
 from harness.bench.declare import Benchmark
 from harness.bench.process import Content, Job, measure, read, write
 from harness.errors import HarnessError
+from harness.processes.children import Children, run_jobs
 from harness.processes.environment import describe
 from harness.records.code import code_digest, commit_of
 from harness.records.files import RESULTS, folder
@@ -21,6 +22,9 @@ from lockstep.errors import unknown_name
 
 COUNTS = {"quick": 1, "std": PROCESSES}
 """Number of measuring processes of each scale."""
+
+AT_ONCE = {"quick": 2, "std": 1}
+"""How many of them run at once: what judges nothing may disturb another."""
 
 
 @dataclass(frozen=True)
@@ -72,16 +76,22 @@ def bench(
         HarnessError: the request is impossible.
     """
     plan = list(_plan(request))
-    begin, paths, failed = time.monotonic(), list[Path](), 0
-    for done, job in enumerate(plan, start=1):
-        measurement = measure(job)
-        paths += _kept(request, job, measurement.content)
-        failed += len(measurement.reasons)
+    paths, reasons, begin = list[Path](), list[str](), time.monotonic()
+    left = len(plan)
+
+    def run(children: Children, job: Job) -> None:
+        nonlocal left
+        measurement = measure(job, children)
+        paths.extend(_kept(request, job, measurement.content))
+        reasons.extend(measurement.reasons.values())
         _say(report, job, measurement.reasons)
-        left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
-        if done < len(plan):
-            report(f"about {max(left, 1):.0f} min left")
-    return paths, failed
+        left -= 1
+        minutes = (time.monotonic() - begin) / (len(plan) - left) * left / 60
+        if left:
+            report(f"about {max(minutes, 1):.0f} min left")
+
+    run_jobs(plan, run, AT_ONCE[request.scale])
+    return paths, len(reasons)
 
 
 def _plan(request: Request) -> Iterator[Job]:

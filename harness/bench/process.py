@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bench.declare import Setup
-from harness.processes.children import run_lines
+from harness.processes.children import Children, run_lines
 from harness.records.record import Code, Record, digest
 
 Content = dict[str, Any]
@@ -63,8 +63,8 @@ FAILED = "@failed "
 """What begins the line on which a measuring process prints a setup and a reason."""
 
 
-def measure(job: Job) -> Measurement:
-    """Measure the setups of a job in a fresh process.
+def measure(job: Job, children: Children | None = None) -> Measurement:
+    """Measure the setups of a job in a fresh process, one of some ``children``.
 
     If the process crashes, its exit status is the reason of every setup without times.
     """
@@ -77,7 +77,7 @@ def measure(job: Job) -> Measurement:
     with tempfile.TemporaryDirectory() as temporary:
         native = Path(temporary) / "times.json"
         words = _words(job, native)
-        status, errors = run_lines("pytest", words, "", on_line, first=job.library)
+        status, errors = run_lines("pytest", words, "", on_line, children, job.library)
         content: Content = {"benchmarks": []}
         if native.exists():
             content = json.loads(native.read_text("utf-8"))

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.row import Row
 from harness.parity.tables import excuse
-from harness.processes.children import Children, run_lines
+from harness.processes.children import Children, run_jobs, run_lines
 from lockstep import registry
 from lockstep.errors import unknown_name
-
-Job = TypeVar("Job")
 
 
 @dataclass(frozen=True)
@@ -138,24 +135,6 @@ def _backends(request: Request, result: Result) -> list[registry.Backend]:
         else:
             result.missing.append(f"{backend.name}: {backend.framework} not installed")
     return able
-
-
-def run_jobs(jobs: Iterable[Job], run: Callable[[Children, Job], None]) -> None:
-    """Run two jobs at a time. After an error or Ctrl-C, stop all of them."""
-    children = Children()
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        try:
-            waiting = {pool.submit(run, children, job) for job in jobs}
-            while waiting:
-                # With a timeout: a signal that arrives while this thread falls asleep
-                # is only handled when it wakes.
-                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
-                for future in done:
-                    future.result()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            children.end()
-            raise
 
 
 def _replay_in_child(

@@ -28,11 +28,10 @@ from typing import Any, NamedTuple
 from harness.errors import HarnessError
 from harness.parity import drivers
 from harness.parity.cases import FOUND, GOLDEN, Case, read_cases
-from harness.parity.command import run_jobs
 from harness.parity.drivers.protocol import Driver
 from harness.parity.replay import replay_states, settled_before
 from harness.processes.child import unsearched
-from harness.processes.children import Children, run_lines
+from harness.processes.children import Children, run_jobs, run_lines
 from lockstep import registry
 
 FOLDER = Path(__file__).parent / "frozen"

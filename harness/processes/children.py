@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 from harness.processes.environment import child_variables
 
@@ -22,6 +23,8 @@ LAST_LINES = 50
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+
+Job = TypeVar("Job")
 
 MOST_AT_ONCE = 4
 """Default limit of parallel children: each may hold a framework in memory."""
@@ -118,6 +121,26 @@ class Conversation:
         ended = f"signal {-status}" if status < 0 else f"exit status {status}"
         lines = [line.strip() for line in self._errors if line.strip()]
         return ", ".join([ended, *lines[-1:]])
+
+
+def run_jobs(
+    jobs: Iterable[Job], run: Callable[[Children, Job], None], at_once: int = 2
+) -> None:
+    """Run so many jobs at a time. After an error or Ctrl-C, stop all of them."""
+    children = Children()
+    with ThreadPoolExecutor(max_workers=at_once) as pool:
+        try:
+            waiting = {pool.submit(run, children, job) for job in jobs}
+            while waiting:
+                # With a timeout: a signal that arrives while this thread falls asleep
+                # is only handled when it wakes.
+                done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
+                for future in done:
+                    future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            children.end()
+            raise
 
 
 def run_lines(
