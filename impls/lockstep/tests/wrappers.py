@@ -154,6 +154,12 @@ STACKS = (
 """The stacks whose state must survive a checkpoint, on every backend."""
 
 
+def alone(ls: ModuleType) -> dict[str, Layer]:
+    """Return the first layer of each wrapper of a backend that needs no worker."""
+    layers = {n: LAYERS[n] for wrapper, n in FIRST.items() if hasattr(ls, wrapper)}
+    return {name: make for name, make in layers.items() if name != "agn"}
+
+
 def lacks(ls: ModuleType, stack: str) -> bool:
     """Return whether a backend does not export every wrapper of a stack."""
     return not all(hasattr(ls, CLASSES[layer]) for layer in stack.split()[:-1])

@@ -12,12 +12,11 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3
+from lockstep.tests.wrappers import Parts, alone
 
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
-    "multitask": keras3.MultitaskOptimizerWrapper,
-    "rows": lambda opt: keras3.VariableClippingOptimizer(opt, {"w": [0]}, 64.0),
-    "scale": lambda opt: keras3.MixedPrecisionLossScaleOptimizer(opt, 8.0),
-    "masters": lambda opt: keras3.MixedPrecisionOptimizerWrapper(opt, "dynamic"),
+    name: lambda opt, layer=layer: layer(Parts(keras3, opt, {"w": [0]}))
+    for name, layer in alone(keras3).items()
 }
 each_wrapper = pytest.mark.parametrize("name", WRAPPERS)
 
@@ -42,14 +41,14 @@ def test_methods_that_would_update_past_the_wrapper_are_not_forwarded(
         optimizer.momenta  # noqa: B018
 
 
-@pytest.mark.parametrize("name", ["scale", "masters"])
+@pytest.mark.parametrize("name", ["dynamic", "masters-dynamic"])
 def test_methods_of_keras_2_are_answered_with_todays(name: str) -> None:
     optimizer = WRAPPERS[name](keras.optimizers.SGD(0.5))
     with pytest.raises(AttributeError, match="scale_loss"):
         optimizer.get_scaled_loss(tf.ones([]))
 
 
-@pytest.mark.parametrize("name", ["scale", "masters"])
+@pytest.mark.parametrize("name", ["dynamic", "masters-dynamic"])
 @pytest.mark.filterwarnings("error")
 def test_a_loss_that_was_never_scaled_is_warned_of_once(name: str) -> None:
     w = keras.Variable([1.0], name="w")

@@ -6,6 +6,7 @@ import copy
 import pickle
 import warnings
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from lockstep import pytorch
 from lockstep.pytorch import (
     AdamOptimizer,
     AGNCustomGetter,
@@ -34,6 +36,7 @@ from lockstep.pytorch.tests.subjects import (
     snapshot,
     train,
 )
+from lockstep.tests.wrappers import Layer, Parts, alone
 
 
 def rows(opt: Optimizer) -> Optimizer:
@@ -47,11 +50,15 @@ def agn(opt: Optimizer) -> Optimizer:
     return AGNOptimizer(opt, 1, getter, communication_period=3)
 
 
+def around(layer: Layer, opt: Optimizer) -> Optimizer:
+    """Return a wrapper of the list that all tests read."""
+    groups = getattr(opt, "param_groups", [])
+    axes = {p: [1] for group in groups for p in group["params"] if p.dim() == 2}
+    return layer(Parts(pytorch, opt, axes))
+
+
 WRAPPERS: dict[str, Callable[[Optimizer], Optimizer]] = {
-    "multitask": MultitaskOptimizerWrapper,
-    "rows": rows,
-    "scale": lambda o: MixedPrecisionLossScaleOptimizer(o, 8.0),
-    "masters": lambda o: MixedPrecisionOptimizerWrapper(o, 8.0),
+    **{name: partial(around, layer) for name, layer in alone(pytorch).items()},
     "stack": lambda o: MixedPrecisionLossScaleOptimizer(
         MultitaskOptimizerWrapper(rows(o)), 8.0
     ),
@@ -341,7 +348,7 @@ def test_an_optimizer_that_calls_its_closure_itself_is_refused(wrap) -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 3, torch.optim.SGD, "SGD"])
-@pytest.mark.parametrize("name", ["multitask", "scale", "masters"])
+@pytest.mark.parametrize("name", ["multitask", "dynamic", "masters-dynamic"])
 def test_what_is_no_optimizer_is_refused(name, wrong) -> None:
     with pytest.raises((TypeError, ValueError), match=r"a torch\.optim\.Optimizer, go"):
         WRAPPERS[name](wrong)
