@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -62,21 +63,14 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
         stack.refuse_factor(self, type(self).__name__)
         self.scale_object = scale_object
         # Not setattr: Keras would track and save these. ``_scaled``: the last loss that
-        # was scaled.
+        # was scaled. ``_by_hand``: thread, one per replica -> the graph, or None, in
+        # which gradients were unscaled.
         vars(self).update(_scale=scale, _divisor=Divisor(), _scaled=None)
+        vars(self).update(_by_hand={}, _steps_in_functions=False)
         self._set_options(clip_norm, at_floor, floor_patience)
         # Files find them by their position.
         for variable in (*scale.variables, *self._counts):
             self._track_variable(variable)
-
-    def __getattr__(self, name: str) -> Any:
-        """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
-        if name in ("get_scaled_loss", "get_unscaled_gradients"):
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute {name!r}; call "
-                "scale_loss and unscale_gradients instead."
-            )
-        return super().__getattr__(name)
 
     def build(self, variables: Sequence[Any]) -> None:
         """Create the state for ``variables``, none of which float8 overwrites."""
@@ -101,6 +95,7 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
         inner = tf.convert_to_tensor(self.inner_optimizer.scale_loss(loss))
         inner = tf.cast(inner, tf.float32) if inner.dtype.size < 4 else inner
         self._divisor.put(scale, self._iterations.value)
+        self._by_hand.pop(threading.get_ident(), None)
         scaled = inner * tf.cast(scale, inner.dtype)
         vars(self)["_scaled"] = weakref.ref(scaled)
         return scaled
@@ -115,7 +110,21 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
         Args:
             gradients: the gradients that a tape returned for a list of variables. They
                 are not changed if ``scale_loss`` was not called.
+
+        Raises:
+            UnscaledTwiceError: a RuntimeError; a second call before the step.
         """
+        graph, thread = tf.compat.v1.get_default_graph(), threading.get_ident()
+        here = None if tf.executing_eagerly() else weakref.ref(graph)
+        # Python does not see later calls of a function that takes steps.
+        unseen_step = here is None and self._steps_in_functions
+        if self._by_hand.get(thread, False) == here and not unseen_step:
+            raise errors.UnscaledTwiceError(
+                f"{type(self).__name__}.unscale_gradients: expected one unscaling of "
+                "the gradients before each step, got a second one; take the step first,"
+                " or call scale_loss(loss) to begin again."
+            )
+        self._by_hand[thread] = here
         wide = [(in_float32(gradient), None) for gradient in gradients]
         return [gradient for gradient, _ in self.unscaled(wide)]
 
@@ -147,6 +156,9 @@ class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer
     def step_or_skip(self, step: ScaledStep) -> None:
         """Take a checked step, or skip it; update the scale."""
         before = self._scale()
+        if None in self._by_hand.values() and not tf.executing_eagerly():
+            vars(self)["_steps_in_functions"] = True
+        self._by_hand.clear()
 
         def update() -> tf.Tensor:
             step.update(self._take_step)

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 from lockstep import keras3 as ls
+from lockstep.errors import UnscaledTwiceError
 
 
 def sgd() -> keras.optimizers.Optimizer:
@@ -74,15 +75,24 @@ def test_a_tiny_gradient_survives_beside_half_precision(name: str) -> None:
 
 
 @each_wrapper
-def test_a_second_unscaling_before_the_step_divides_no_more(name: str) -> None:
+def test_a_second_unscaling_before_the_step_is_refused(name: str) -> None:
     optimizer, w = MAKE[name](), keras.Variable([1.0, 1.0], name="w")
     optimizer.build([w])
+    gradient = tf.constant([8.0, 8.0])
     for _ in range(2):
         optimizer.scale_loss(tf.constant(1.0))
-        gradients = optimizer.unscale_gradients([tf.constant([8.0, 8.0])])
-        gradients = optimizer.unscale_gradients(gradients)
-        optimizer.apply_gradients([(gradients[0], w)])
+        (unscaled,) = optimizer.unscale_gradients([gradient])
+        with pytest.raises(UnscaledTwiceError, match="expected one unscaling"):
+            optimizer.unscale_gradients([unscaled])
+        optimizer.apply_gradients([(unscaled, w)])
     assert w.numpy().tolist() == [0.0, 0.0]
+
+    @tf.function(autograph=False)
+    def step(gradient: Any) -> None:
+        optimizer.unscale_gradients(optimizer.unscale_gradients([gradient]))
+
+    with pytest.raises(UnscaledTwiceError):
+        step(gradient)
 
 
 def test_where_nothing_scales_gradients_stay_as_they_are() -> None:

@@ -182,6 +182,15 @@ class Scaling:
     _counts: Sequence[tf.Variable]
     _never_scaled = True
 
+    def __getattr__(self, name: str) -> Any:
+        """Read an attribute of the wrapped optimizer, or name Keras 2's successor."""
+        if name in ("get_scaled_loss", "get_unscaled_gradients"):
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; call "
+                "scale_loss and unscale_gradients instead."
+            )
+        return super().__getattr__(name)  # type: ignore[misc]
+
     def _set_options(
         self, clip_norm: float | None, at_floor: str, floor_patience: int
     ) -> None:

@@ -210,6 +210,13 @@ def test_a_scale_that_was_never_asked_for_is_warned_of_once(
     assert w.numpy() == [-0.0625]
 
 
+@pytest.mark.parametrize("wrap", WRAPPERS)
+def test_names_of_keras_2_lead_to_todays(wrap: Any) -> None:
+    opt = wrap(GradientDescentOptimizer(0.5), 8.0)
+    with pytest.raises(AttributeError, match="scale_loss"):
+        opt.get_scaled_loss(tf.constant(1.0))
+
+
 def test_the_keyword_strict_makes_the_strict_class() -> None:
     opt = scaled(2.0, strict=True)
     assert type(opt) is lockstep_strict.MixedPrecisionLossScaleOptimizer
