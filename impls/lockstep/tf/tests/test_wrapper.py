@@ -81,7 +81,8 @@ def test_slots_and_keras_variables_reach_through(name: str) -> None:
     assert pairs[0][0].numpy().tolist() == [6.0, 1.5]
     optimizer.apply_gradients([(pairs[0][0], variable)])
     assert "momentum" in optimizer.get_slot_names()
-    assert optimizer.get_slot(variable, "momentum").numpy().tolist() == [6.0, 1.5]
+    slot = optimizer.get_slot(variable, "momentum").numpy()
+    assert slot[0] == 4 * slot[1] != 0  # As the gradient, times any factor.
 
 
 @each_scaling
