@@ -82,6 +82,8 @@ def bench(
     def run(children: Children, job: Job) -> None:
         nonlocal left
         measurement = measure(job, children)
+        if children.ended:  # Nothing failed, it was stopped.
+            return
         paths.extend(_kept(request, job, measurement.content))
         reasons.extend(measurement.reasons.values())
         _say(report, job, measurement.reasons)

@@ -35,6 +35,7 @@ class Children:
 
     Attributes:
         cores: default number of parallel children.
+        ended: whether all were stopped.
     """
 
     cores = min(MOST_AT_ONCE, os.cpu_count() or 1)
@@ -42,13 +43,13 @@ class Children:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: list[subprocess.Popen[str]] = []
-        self._ended = False
+        self.ended = False
 
     def add(self, child: subprocess.Popen[str]) -> None:
         """Add a started child. Terminate it if the others were stopped before."""
         with self._lock:
             self._running.append(child)
-            if self._ended:
+            if self.ended:
                 child.terminate()
 
     def converse(self, module: str, arguments: Sequence[str]) -> Conversation:
@@ -61,7 +62,7 @@ class Children:
         A child that does not exit within ``SECONDS_TO_END`` is killed.
         """
         with self._lock:
-            self._ended = True
+            self.ended = True
             for child in self._running:
                 child.terminate()
             for child in self._running:
