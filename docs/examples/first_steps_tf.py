@@ -22,6 +22,7 @@ def train(a, b):
         loss = a * tf.reduce_sum(speech) + b * tf.reduce_sum(text)
         loss = optimizer.scale_loss(loss)
     gradients = tape.gradient(loss, [speech, text])
+    gradients = optimizer.unscale_gradients(gradients)
     optimizer.apply_gradients(zip(gradients, [speech, text], strict=True))
 
 

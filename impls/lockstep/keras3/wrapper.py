@@ -352,7 +352,7 @@ class Wrapper(TrainV1, keras.optimizers.Optimizer):
     def apply(
         self, grads: Iterable[Any], trainable_variables: Iterable[Any] | None = None
     ) -> None:
-        """Take a step, as called by Keras; if it raises, nothing has changed.
+        """Take a step, as called by Keras; wrong arguments change nothing.
 
         Args:
             grads: a gradient or None for each variable.

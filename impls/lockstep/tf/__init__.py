@@ -4,7 +4,8 @@ Each wrapper is a ``tf.compat.v1.train.Optimizer``; functions such as clipping w
 its (gradient, variable) pairs. The optimizers are TensorFlow's own, except for AdamW,
 which TensorFlow 2 lacks, Ftrl, which fails there at a rate of 0, and OpenSeq2Seq's
 NovoGrad. Adam and RMSProp raise for variables whose dtype cannot represent their
-scalars. With ``strict=True`` each name is that of :mod:`lockstep.tf.strict`.
+scalars. What has quirks takes ``strict=True``: it is then the name of
+:mod:`lockstep.tf.strict`.
 """
 
 from typing import TYPE_CHECKING

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,8 +28,8 @@ from lockstep.tf.wrapper import Pairs
 Update = Callable[[Pairs], tf.Operation | None]
 Optimizer = tf.compat.v1.train.Optimizer
 
-EAGER_LOSS, LOSS_IN_FUNCTION, UNSCALED = "eager loss", "loss in function", "unscaled"
-"""What ``scale_loss`` or ``unscale_gradients`` made for the next step."""
+SCALED = "scaled"
+"""The mark of a replica whose scaled loss waits for ``unscale_gradients``."""
 
 
 @base.with_strict
@@ -60,9 +61,8 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
         if isinstance(scale_object, tf.Module):
             self._track_trackable(scale_object, "loss_scale")
         self._scale = scale
-        # Replica -> what its last call of scale_loss or unscale_gradients made.
-        self._by_hand: dict[int, str] = {}
-        self._in_branches: set[int] = set()
+        # Replica -> SCALED, or the graph, None if eager, that unscaled its gradients.
+        self._by_hand: dict[int, Any] = {}
         self.last_step: StepReport = scalers.ScaledStepReport(*NO_EAGER_STEP)
 
     def __repr__(self) -> str:
@@ -116,24 +116,23 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
     def scale_loss(self, loss: Any) -> Any:
         """Return ``loss`` times the loss scale, for a gradient tape.
 
-        :meth:`unscale_gradients` divides its gradients by the scale. If it was not
-        called, the next ``apply_gradients`` does so.
+        :meth:`unscale_gradients` divides its gradients by the scale, before
+        ``apply_gradients`` takes them.
 
         Args:
             loss: a tensor, or a callable without arguments. For a callable a callable
                 is returned.
         """
         product = self._scaled(loss, self._factor)
-        made = EAGER_LOSS if tf.executing_eagerly() else LOSS_IN_FUNCTION
-        self._note(made)
+        self._by_hand[replica_number()] = SCALED
         return product
 
     @tf.autograph.experimental.do_not_convert
     def unscale_gradients(self, gradients: Iterable[Gradient]) -> list[Gradient]:
         """Return the gradients of a scaled loss divided by the scale: g x fl32(1 / s).
 
-        ``apply_gradients`` then does not unscale them again. Half precision becomes
-        float32, None stays None, and sparse gradients stay sparse.
+        Half precision becomes float32, None stays None, and sparse gradients stay
+        sparse.
 
         Args:
             gradients: the gradients that a tape returned for a list of variables. They
@@ -143,9 +142,11 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
             UnscaledTwiceError: a RuntimeError; a second call before the step.
             DtypeError: a TypeError; gradients that are not real.
         """
+        graph, number = tf.compat.v1.get_default_graph(), replica_number()
+        here = None if tf.executing_eagerly() else weakref.ref(graph)
         # Python does not see later calls of a function that takes steps.
-        unseen_step = tf.executing_eagerly() and self._steps_in_functions
-        if self._by_hand.get(replica_number()) == UNSCALED and not unseen_step:
+        unseen_step = here is None and self._steps_in_functions
+        if self._by_hand.get(number, SCALED) == here and not unseen_step:
             raise errors.UnscaledTwiceError(
                 f"{self.owner}.unscale_gradients: expected one unscaling of the "
                 "gradients before each step, got a second one; take the step first, or "
@@ -153,37 +154,20 @@ class ScalingWrapper(scaling.Scaling, base.Wrapper):
             )
         wide = [(in_float32(gradient), None) for gradient in gradients]
         pairs = self._divided(wide, self._factor)
-        self._note(UNSCALED)
+        self._by_hand[number] = here
         return [gradient for gradient, _ in pairs]
 
-    def _note(self, made: str) -> None:
-        """Note what this replica's gradients were made of, until their step."""
-        self._by_hand[replica_number()] = made
-        self._in_branches.discard(replica_number())
-
     def _unscaled(self, pairs: Pairs) -> Pairs:
-        """Return unscaled gradients; divide them if only ``scale_loss`` was called."""
-        number, eager = replica_number(), tf.executing_eagerly()
-        made = self._by_hand.get(number)
-        self._steps_in_functions |= not eager
-        if eager and number in self._in_branches:
-            made = None
-        if eager and made == LOSS_IN_FUNCTION:
+        """Return the pairs of a step; raise if their scaled loss was not unscaled."""
+        if self._by_hand.get(replica_number()) == SCALED:
             raise errors.UnsupportedError(
-                f"{self.owner}.apply_gradients: expected unscaled gradients, for a "
-                "tf.function scaled the loss, got gradients that were not unscaled; "
-                "pass them through unscale_gradients first."
+                f"{self.owner}.apply_gradients: expected unscaled gradients, got some "
+                "of which scale_loss scaled the loss and unscale_gradients was not "
+                "called; pass them through unscale_gradients first."
             )
-        # Only one branch of a condition runs, so each may take the step. The class of
-        # the graph of a branch has no public name.
-        graph = tf.compat.v1.get_default_graph()
-        if type(graph).__name__ == "CondBranchFuncGraph":
-            self._in_branches.add(number)
-        else:
-            self._by_hand.pop(number, None)
-        if made in (None, UNSCALED):
-            return pairs
-        return self._divided([(in_float32(g), v) for g, v in pairs], self._factor)
+        self._steps_in_functions |= not tf.executing_eagerly()
+        self._by_hand.pop(replica_number(), None)
+        return pairs
 
     # -- steps -------------------------------------------------------------------------
 
@@ -258,8 +242,7 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
     rounded to float32. ``apply_gradients``: if every element of every gradient is
     finite, the gradients are passed to ``opt``, clipped if ``clip_norm`` is given.
     Otherwise weights, slots, shared powers and ``global_step`` do not change. Then the
-    scale is updated. ``apply_gradients`` neither scales nor unscales, but for the
-    gradients of ``scale_loss(loss)``, which it divides once.
+    scale is updated. ``apply_gradients`` neither scales nor unscales.
 
     Args:
         opt: a ``tf.compat.v1.train.Optimizer``, or a wrapper around one.

@@ -495,9 +495,8 @@ class Wrapper(Optimizer):
 
         Args:
             grads_and_vars: iterable of (gradient, variable). A gradient is dense or
-                sparse, with its variable's shape and dtype, or None. It is unscaled,
-                unless it is the gradient of ``scale_loss(loss)``. The wrapper with
-                masters accepts the model's variables and masters.
+                sparse, with its variable's shape and dtype, or None. It is unscaled.
+                The wrapper with masters accepts the model's variables and masters.
             global_step: integer variable, incremented at every call; with a loss scale
                 unless the step is skipped; with AGN at the end of a round, so it counts
                 the rounds of all workers that pass it.

@@ -272,6 +272,7 @@ class Center:
         self.lock: threading.RLock
         # Not setattr: TensorFlow would track it.
         vars(self)["lock"] = threading.RLock()
+        self.commit: str | None = None
 
     def for_worker(self) -> Center:
         """Return the center for another worker."""
@@ -279,6 +280,12 @@ class Center:
 
     def begin(self, commit: str, optimizer: Any) -> None:
         """Prepare for the pushes of a worker with this ``commit`` and optimizer."""
+        if self.commit not in (None, commit):
+            raise errors.UnsupportedError(
+                f"AGNOptimizer: expected commit={self.commit!r}, as the first worker of"
+                f" the center has, got {commit!r}; give all workers the same."
+            )
+        self.commit = commit
 
     def leave(self) -> None:
         """Note that a worker is done."""

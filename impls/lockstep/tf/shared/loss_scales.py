@@ -31,7 +31,7 @@ def scale_for(
     identifier: Any, fixed: Callable[[Any], Any], dynamic: Callable[[], Any]
 ) -> LossScale:
     """Return the loss scale for a number, "dynamic" or a loss scale."""
-    if isinstance(identifier, int | float):
+    if isinstance(identifier, Real):
         return fixed(identifier)
     if isinstance(identifier, str) and identifier == "dynamic":
         return dynamic()

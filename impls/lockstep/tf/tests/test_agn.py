@@ -526,3 +526,16 @@ def test_a_saver_of_variables_goes_on_to_the_bit(tmp_path: Path) -> None:
 
     whole = train(0, 8, save=3)
     assert train(4, 8) == whole
+
+
+def test_workers_of_a_center_have_one_commit() -> None:
+    first, second = (tf.Variable([1.0], name="w") for _ in range(2))
+    getter = lockstep_tf.AGNCustomGetter("/cpu:0")
+    getter([first])
+    lockstep_tf.AGNOptimizer(
+        lockstep_tf.GradientDescentOptimizer(0.5), 2, getter, commit="delta"
+    )
+    other = lockstep_tf.AGNCustomGetter("/cpu:0", center=getter.center)
+    other([second])
+    with pytest.raises(UnsupportedError, match="commit='delta'"):
+        lockstep_tf.AGNOptimizer(lockstep_tf.GradientDescentOptimizer(0.5), 2, other)

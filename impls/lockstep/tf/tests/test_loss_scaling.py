@@ -206,7 +206,8 @@ def test_a_scale_that_was_never_asked_for_is_warned_of_once(
         call(tf.ones([1]))
         other = wrap(GradientDescentOptimizer(0.5), 8.0)
         other.scale_loss(tf.constant(1.0))
-        other.apply_gradients([(tf.ones([1]), w)])
+        (gradient,) = other.unscale_gradients([tf.ones([1])])
+        other.apply_gradients([(gradient, w)])
     assert w.numpy() == [-0.0625]
 
 

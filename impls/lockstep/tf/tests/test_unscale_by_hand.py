@@ -74,53 +74,6 @@ def test_a_step_by_hand_equals_minimize(wrap: Any, dtype: Any) -> None:
 
 
 @wrappers
-def test_without_unscaling_the_step_divides_once(wrap: Any) -> None:
-    optimizer, variables = make(wrap, tf.float16)
-    with tf.GradientTape() as tape:
-        loss = optimizer.scale_loss(lambda: loss_of(variables))()
-    gradients = tape.gradient(loss, variables)
-    optimizer.apply_gradients(zip(gradients, variables, strict=True))
-    assert values_of(variables)[0] == [0.0, 0.0]
-    # The next gradients are taken as unscaled.
-    optimizer.apply_gradients([(tf.ones([2], tf.float16), variables[0])])
-    assert values_of(variables)[0] == [-0.5, -0.5]
-
-
-@pytest.mark.sample(1)
-@pytest.mark.parametrize("factor", [0.0, 1.0], ids=["some zero", "none zero"])
-@wrappers
-@both
-def test_a_multitask_wrapper_around_it_divides_once_in_a_function(
-    wrap: Any, dtype: Any, factor: float
-) -> None:
-    inner, variables = make(wrap, dtype)
-    optimizer = ls.MultitaskOptimizerWrapper(inner)
-
-    @tf.function
-    def step() -> None:
-        with tf.GradientTape() as tape:
-            loss = loss_of(variables) + factor * tf.reduce_sum(variables[2])
-            loss = optimizer.scale_loss(loss)
-        gradients = tape.gradient(loss, variables)
-        optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-    step()
-    last = [1.0 - 0.5 * factor]
-    assert values_of(variables) == [[0.0, 0.0], [[0.5], [2.0], [2.5]], last]
-
-
-@wrappers
-def test_a_step_that_a_multitask_wrapper_skips_ends_a_scaled_loss(wrap: Any) -> None:
-    inner, variables = make(wrap, tf.float32)
-    optimizer = ls.MultitaskOptimizerWrapper(inner)
-    optimizer.scale_loss(tf.constant(1.0))
-    optimizer.apply_gradients([(tf.zeros([2]), variables[0])])
-    # The next gradients are taken as unscaled.
-    optimizer.apply_gradients([(tf.ones([2]), variables[0])])
-    assert values_of(variables)[0] == [0.5, 1.5]
-
-
-@wrappers
 def test_a_second_unscaling_before_the_step_is_refused(wrap: Any) -> None:
     optimizer, variables = make(wrap, tf.float32)
     optimizer.scale_loss(tf.constant(1.0))
@@ -198,11 +151,19 @@ def gradients_of(optimizer: Any, variables: list[tf.Variable]) -> list[Any]:
 
 
 @wrappers
-def test_a_loss_scaled_in_a_function_needs_unscaling_before_an_eager_step(
-    wrap: Any,
+@pytest.mark.parametrize("around", [None, ls.MultitaskOptimizerWrapper])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_gradients_of_a_scaled_loss_need_unscaling(
+    wrap: Any, around: Any, in_function: bool
 ) -> None:
     optimizer, variables = make(wrap, tf.float32)
-    compute = tf.function(lambda: gradients_of(optimizer, variables))
+    optimizer = optimizer if around is None else around(optimizer)
+
+    def compute() -> list[Any]:
+        return gradients_of(optimizer, variables)
+
+    if in_function:
+        compute = tf.function(compute)
     for _ in range(2):  # the second call does not run Python in the function
         pairs = list(zip(compute(), variables, strict=True))
         with pytest.raises(UnsupportedError, match="through unscale_gradients first"):
@@ -229,7 +190,26 @@ def test_gradients_and_step_may_stand_in_two_functions(wrap: Any) -> None:
     assert values_of(variables) == values_of(expected)
 
 
-@pytest.mark.sample(1)
+@wrappers
+def test_functions_may_be_traced_again(wrap: Any) -> None:
+    optimizer, (weight, *_) = make(wrap, tf.float32)
+
+    @tf.function(reduce_retracing=False)
+    def compute(batch: tf.Tensor) -> Any:
+        with tf.GradientTape() as tape:
+            loss = optimizer.scale_loss(tf.reduce_sum(weight) * tf.reduce_sum(batch))
+        return optimizer.unscale_gradients([tape.gradient(loss, weight)])
+
+    @tf.function(reduce_retracing=False)
+    def update(gradients: Any, batch: tf.Tensor) -> None:
+        optimizer.apply_gradients([(gradients[0] / tf.reduce_sum(batch), weight)])
+
+    for size in (1, 2, 3, 1, 4):
+        batch = tf.ones([size])
+        update(compute(batch), batch)
+    assert weight.numpy().tolist() == [-1.5, -0.5]
+
+
 @wrappers
 def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
     optimizer, variables = make(wrap, tf.float32)
@@ -237,8 +217,8 @@ def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
 
     @tf.function
     def step(first: tf.Tensor, second: tf.Tensor) -> None:
-        gradients = gradients_of(optimizer, variables)[:2]
-        pairs = list(zip(gradients, variables, strict=False))
+        gradients = optimizer.unscale_gradients(gradients_of(optimizer, variables))
+        pairs = list(zip(gradients, variables, strict=True))
 
         def apply() -> int:
             optimizer.apply_gradients(pairs)
@@ -250,27 +230,3 @@ def test_each_branch_of_a_condition_may_apply_the_gradients(wrap: Any) -> None:
         step(tf.constant(first), tf.constant(second))
         step_by_hand(other, expected)
         assert values_of(variables) == values_of(expected)
-
-
-@wrappers
-def test_an_eager_step_may_follow_a_step_in_one_branch(wrap: Any) -> None:
-    optimizer, variables = make(wrap, tf.float32)
-
-    @tf.function
-    def step(wanted: tf.Tensor) -> None:
-        gradients = gradients_of(optimizer, variables)[:2]
-
-        def apply() -> int:
-            optimizer.apply_gradients(zip(gradients, variables, strict=False))
-            return 0
-
-        tf.cond(wanted, apply, lambda: 0)
-
-    step(tf.constant(False))
-    unscaled = [(tf.ones_like(variable), variable) for variable in variables]
-    optimizer.apply_gradients(unscaled)
-    other, expected = make(wrap, tf.float32)
-    other.apply_gradients(
-        [(g, w) for (g, _), w in zip(unscaled, expected, strict=True)]
-    )
-    assert values_of(variables) == values_of(expected)
