@@ -15,7 +15,7 @@ from harness.commands.measurements import (
     list_everything,
     run_experiments,
 )
-from harness.commands.parity import frozen, oracle, parity
+from harness.commands.parity import oracle, parity
 from harness.errors import HarnessError
 from lockstep.errors import LockstepError, sentence
 
@@ -48,7 +48,6 @@ COMMANDS: Mapping[str, Callable[..., None]] = {
 
 for name, command in COMMANDS.items():
     app.command(name)(command)
-app.add_typer(frozen, name="frozen")
 
 
 @app.command(add_help_option=False, context_settings=PASSED_ON)

@@ -27,9 +27,8 @@ from harness.commands.options import (
 )
 from harness.errors import HarnessError
 from harness.parity import report
-from harness.parity.cases import FAMILIES, GOLDEN
+from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, run_parity
-from lockstep.errors import unknown_name
 
 
 def parity(
@@ -120,57 +119,3 @@ def _progress() -> Iterator[Callable[[str], None]]:
     with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
         task = progress.add_task("replaying", total=None)
         yield lambda name: progress.update(task, advance=1, description=name)
-
-
-frozen = typer.Typer(
-    help="Compute frozen results anew and name every difference.", no_args_is_help=True
-)
-
-
-@frozen.callback()
-def frozen_results() -> None:
-    """Compute frozen results anew and name every difference."""
-
-
-@frozen.command("parity")
-def frozen_parity(
-    backend: Backends = None,
-    mode: Modes = None,
-    behaviour: Annotated[
-        list[str] | None, typer.Option(help="strict or default; default: both.")
-    ] = None,
-    family: Families = None,
-    case: Annotated[str | None, typer.Option(help="The name of one case.")] = None,
-    record: Annotated[
-        bool, typer.Option(help="Freeze the trajectories of today instead.")
-    ] = False,
-) -> None:
-    """Compare the trajectory of every recorded case, to the bit."""
-    from harness.parity import frozen as trajectories
-
-    if record and (mode or behaviour or family or case):
-        raise HarnessError(
-            "--record: expected no choice but of backends, because a file holds all "
-            "cases, got a mode, behaviour, family or case; leave it out."
-        )
-    for name in behaviour or ():
-        if name not in trajectories.BEHAVIOURS:
-            raise HarnessError(
-                f"--behaviour: expected strict or default, got {name!r}; name one."
-            )
-    for name in family or ():
-        if name not in FAMILIES:
-            raise HarnessError(str(unknown_name("family", name, FAMILIES)))
-    choice = trajectories.Choice(
-        backend or (), mode or (), behaviour or (), family or (), case
-    )
-    with _progress() as advance:
-        if record:
-            for path in trajectories.record(backend or (), advance):
-                print(f"wrote {path.name}")
-            return
-        differ = 0
-        for part, equal, lines in trajectories.compare(choice, advance):
-            print(f"{part}: {equal} equal, {len(lines)} differ", *lines, sep="\n  ")
-            differ += len(lines)
-    raise typer.Exit(bool(differ))
