@@ -56,14 +56,14 @@ def replay(
     chosen = [old_programs.find(name) for name in programs]
     if not chosen and not families:
         chosen = list(old_programs.programs().values())
-    if report_file is not None:
-        report_file.parent.mkdir(parents=True, exist_ok=True)
-        report_file.touch()
     try:
         python = oracle_python()
     except MissingOracleError as missing:
         print(f"oracle: skipped: {missing}.")
         return 0
+    if report_file is not None:  # An error comes before the work.
+        report_file.parent.mkdir(parents=True, exist_ok=True)
+        report_file.touch()
     report = Report()
     with Console(stderr=True).status("replaying") as status:
         arguments = ["--versions"]

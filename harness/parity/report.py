@@ -20,13 +20,15 @@ from lockstep import __version__, registry
 
 
 def write_report(rows: Sequence[Row], report: Path, device: str = "cpu") -> None:
-    """Write the rows as a JSON list, one row per line.
+    """Write the rows as a JSON list, one row per line, completely or not at all.
 
     ``NAME.environment.json`` is written next to ``NAME.json``. It has the versions that
     the rows depend on, and the model of a GPU.
     """
     lines = ",\n".join(json.dumps(row.as_json(), ensure_ascii=False) for row in rows)
-    report.write_text(f"[\n{lines}\n]\n", "utf-8")
+    unfinished = report.with_name(f"{report.name}.part")
+    unfinished.write_text(f"[\n{lines}\n]\n", "utf-8")
+    unfinished.replace(report)
     about = json.dumps(_environment(rows, device), indent=2)
     report.with_suffix(".environment.json").write_text(f"{about}\n", "utf-8")
 

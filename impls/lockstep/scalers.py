@@ -337,7 +337,7 @@ def check_options(owner: str, clip_norm: Any, at_floor: Any, patience: Any) -> N
         number = isinstance(clip_norm, Real) and not isinstance(clip_norm, bool)
         require(owner, "clip_norm", clip_norm, number, "a number > 0")
         if clip_norm != math.inf:
-            remedy = "choose such a value, or leave it out"
+            remedy = "choose such a value, inf to measure only, or leave it out"
             check_norm_limit(owner, "clip_norm", clip_norm, remedy)
 
 

@@ -206,7 +206,8 @@ class MixedPrecisionLossScaleOptimizer(
 ):
     """``tf.train.experimental.MixedPrecisionLossScaleOptimizer``.
 
-    Only a dynamic scale skips steps, and float16 is refused.
+    Only a dynamic scale skips steps, and float16 is refused. Among replicas it checks
+    the sums of their gradients, where the original checked each replica's own.
     """
 
     # The original's name: its checkpoints of objects load here, and ours there.

@@ -93,7 +93,8 @@ def require_optimizer(
     if not isinstance(optimizer, Optimizer):
         raise error(
             f"{owner}: expected a tf.compat.v1.train.Optimizer, got {optimizer!r:.80}; "
-            "pass an instance, such as lockstep.tf.AdamOptimizer(0.001)."
+            "pass an instance, such as lockstep.tf.AdamOptimizer(0.001), or use "
+            "lockstep.keras3 for Keras' optimizers."
         )
 
 
@@ -245,11 +246,11 @@ def awaits_sums() -> bool:
 @contextlib.contextmanager
 def summed_gradients() -> Iterator[None]:
     """Mark the gradients that are applied in the ``with`` block as summed."""
-    _thread.summed = True
+    before, _thread.summed = sums_known(), True
     try:
         yield
     finally:
-        _thread.summed = False
+        _thread.summed = before
 
 
 def make_together(make: Callable[[], Any]) -> None:
