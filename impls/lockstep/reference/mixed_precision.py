@@ -87,8 +87,8 @@ class MixedPrecisionOptimizerWrapper(ScalingWrapper):
             if loss_scale != "dynamic":
                 raise errors.UnknownNameError(
                     f"{OWNER}: loss_scale: expected a number, None, 'dynamic' or a "
-                    f"loss scale, got {loss_scale!r}; pass AutomaticLossScaler, for "
-                    "example."
+                    f"loss scale, got {loss_scale!r}; pass "
+                    "AutomaticLossScaler('Backoff'), for example."
                 )
             loss_scale = DynamicLossScale()
         if not strict and loss_scale is not None and not isinstance(loss_scale, known):
