@@ -43,6 +43,7 @@ class Comparison:
             of processes. So a slow moment of the machine cancels. Without a peer it is
             a' / a; a single pair has no interval.
         reason: why there are no times; empty if there are.
+        peer: the name of the peer; empty without one.
     """
 
     benchmark: str
@@ -54,6 +55,7 @@ class Comparison:
     low: float = math.nan
     high: float = math.nan
     reason: str = ""
+    peer: str = ""
 
     @property
     def verdict(self) -> str:
@@ -164,7 +166,8 @@ def compared(
         float(np.exp(np.log(spent[side]).mean())) * MICROSECONDS for side in SIDES
     )
     names, ratio = (benchmark, row.backend, row.what), math.exp(logs.mean())
-    return Comparison(*names, before, after, ratio, low, high)
+    numbers = before, after, ratio, low, high
+    return Comparison(*names, *numbers, peer=row.peer)
 
 
 def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
@@ -191,8 +194,9 @@ def as_table(comparisons: Sequence[Comparison], revisions: str) -> Table:
         if not math.isnan(row.low):
             ratio += f" [{row.low:.3f}, {row.high:.3f}]"
         numbers = [f"{row.before:.1f}", f"{row.after:.1f}", ratio]
+        beside = f", beside {row.peer}" if row.peer else ""
         table.add_row(
-            Text(f"{row.backend}: {row.benchmark}: {row.what}"),
+            Text(f"{row.backend}: {row.benchmark}: {row.what}{beside}"),
             *("" if number == "nan" else number for number in numbers),
             Text(row.verdict, style=styles.get(row.verdict, "yellow")),
         )

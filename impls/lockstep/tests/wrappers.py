@@ -191,7 +191,7 @@ ZEROS_GO_ROUND = Nesting("zeros go round")
 REFUSED = Nesting(refused=frozenset(BACKENDS))
 
 NESTINGS: Mapping[tuple[str, str], Nesting] = {
-    **dict.fromkeys(product(FIRST.values(), repeat=2), RIGHT),
+    **dict.fromkeys(product(FIRST.values(), FIRST.values()), RIGHT),
     ("multitask", "agn"): Nesting(refused=frozenset({"tf graph"})),
     ("rows", "multitask"): ZERO_CLIPS,
     ("rows", "dynamic"): SKIP_CLIPS,
