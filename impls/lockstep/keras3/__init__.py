@@ -25,9 +25,6 @@ if keras.config.backend() != "tensorflow":
 from lockstep.keras3 import lr_policies as lr_policies
 from lockstep.keras3.agn import AGNCustomGetter as AGNCustomGetter
 from lockstep.keras3.agn import AGNOptimizer as AGNOptimizer
-from lockstep.keras3.loss_scaling import AutomaticLossScaler as AutomaticLossScaler
-from lockstep.keras3.loss_scaling import DynamicLossScale as DynamicLossScale
-from lockstep.keras3.loss_scaling import FixedLossScale as FixedLossScale
 from lockstep.keras3.loss_scaling import (
     MixedPrecisionLossScaleOptimizer as MixedPrecisionLossScaleOptimizer,
 )
@@ -65,6 +62,9 @@ from lockstep.tf.shared.clipping import (
     clip_gradients_by_global_norm as clip_gradients_by_global_norm,
 )
 from lockstep.tf.shared.clipping import clip_gradients_by_norm as clip_gradients_by_norm
+from lockstep.tf.shared.loss_scales import AutomaticLossScaler as AutomaticLossScaler
+from lockstep.tf.shared.loss_scales import DynamicLossScale as DynamicLossScale
+from lockstep.tf.shared.loss_scales import FixedLossScale as FixedLossScale
 from lockstep.tf.shared.post_process import OPTIMIZER_SUMMARIES as OPTIMIZER_SUMMARIES
 from lockstep.tf.shared.post_process import (
     post_process_gradients as post_process_gradients,

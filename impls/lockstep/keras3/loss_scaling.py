@@ -21,7 +21,6 @@ from lockstep.keras3.gradients import (
     state_variable,
     value_of,
 )
-from lockstep.tf.shared import loss_scales as shared
 from lockstep.tf.shared import scaling
 from lockstep.tf.shared.gradients import (
     divided,
@@ -29,14 +28,20 @@ from lockstep.tf.shared.gradients import (
     values_of,
     with_values,
 )
+from lockstep.tf.shared.loss_scales import (
+    AutomaticLossScaler,
+    DynamicLossScale,
+    FixedLossScale,
+    LossScale,
+    scale_for,
+)
 from lockstep.tf.shared.scaling import ScaledStep, Scaling
 
 registered = keras.saving.register_keras_serializable(package="lockstep")
 
 
-FixedLossScale = registered(shared.FixedLossScale)
-DynamicLossScale = registered(shared.DynamicLossScale)
-AutomaticLossScaler = registered(shared.AutomaticLossScaler)
+for kind in FixedLossScale, DynamicLossScale, AutomaticLossScaler:
+    registered(kind)
 
 
 class ScalingWrapper(Scaling, stack.Wrapper, keras.optimizers.LossScaleOptimizer):
@@ -295,13 +300,13 @@ class MixedPrecisionLossScaleOptimizer(ScalingWrapper):
     def __init__(
         self,
         opt: keras.optimizers.Optimizer,
-        loss_scale: float | str | shared.LossScale,
+        loss_scale: float | str | LossScale,
         at_floor: str = "warn",
         floor_patience: int = scaling.PATIENCE,
         *,
         clip_norm: float | None = None,
     ) -> None:
-        scale = shared.scale_for(loss_scale, FixedLossScale, DynamicLossScale)
+        scale = scale_for(loss_scale, FixedLossScale, DynamicLossScale)
         super().__init__(opt, scale, scale, clip_norm, at_floor, floor_patience)
 
     def update(self, gradients: list[Gradient], variables: list[Any]) -> None:

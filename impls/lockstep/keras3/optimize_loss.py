@@ -13,11 +13,11 @@ from lockstep.keras3 import gradients as gradients_of
 from lockstep.keras3 import optimizers as rules
 from lockstep.keras3 import wrapper as stack
 from lockstep.keras3.gradients import Gradient, Pairs, TrainV1, value_of
-from lockstep.keras3.loss_scaling import AutomaticLossScaler
 from lockstep.keras3.mixed_precision import MixedPrecisionOptimizerWrapper
 from lockstep.pipeline import base_of
 from lockstep.tf.shared import optimize_loss as shared
 from lockstep.tf.shared.gradients import require_gradients
+from lockstep.tf.shared.loss_scales import AutomaticLossScaler
 from lockstep.tf.shared.post_process import sum_losses
 
 Optimizer = keras.optimizers.Optimizer

@@ -34,12 +34,60 @@ SCALED = "scaled"
 
 @base.with_strict
 class FixedLossScale(shared.FixedLossScale):
-    __doc__ = shared.FixedLossScale.__doc__
+    """A loss scale that never moves.
+
+    Args:
+        loss_scale_value: the factor, a number >= 1 that float32 can hold.
+
+    Raises:
+        OutOfRangeError: a ValueError; no number, or one that is out of range.
+
+    Origin: ``tf.train.experimental.FixedLossScale``, TensorFlow 1.15.
+
+    Example:
+        >>> scale = FixedLossScale(8)
+        >>> scale, float(scale())
+        (FixedLossScale(8.0), 8.0)
+    """
 
 
 @base.with_strict
 class DynamicLossScale(shared.DynamicLossScale):
-    __doc__ = shared.DynamicLossScale.__doc__
+    """A loss scale that grows while gradients are finite and shrinks when they are not.
+
+    After a finite step, good_steps += 1. When it reaches ``increment_period``,
+    scale = min(scale growth, ceiling), unless the product is not finite, and
+    good_steps = overflows = steps = 0. After an overflow, good_steps = 0 and
+    overflows += 1. If overflows >= hysteresis and overflows / steps >= tolerance, this
+    step included (by default, on each overflow), scale = max(scale / multiplier,
+    floor), overflows = hysteresis - 1 and steps = 0.
+
+    Args:
+        initial_loss_scale: the first scale, > 0.
+        increment_period: steps from one growth to the next, >= 1.
+        multiplier: the factor of growth, > 1; an overflow divides by it.
+        floor: the smallest scale, not above the initial one; None: 1, or the initial
+            scale if that is smaller.
+        ceiling: the largest scale, not below the initial one; None: float32's maximum.
+        growth_factor: the factor of growth, > 1; None: ``multiplier``.
+        backoff_factor: the factor at an overflow, in (0, 1); None: divide by
+            ``multiplier``.
+        hysteresis: overflows since the last growth until the scale is lowered, >= 1.
+        tolerance: the share of steps since the scale last changed that may overflow, in
+            [0, 1); not together with ``hysteresis``.
+
+    Raises:
+        OutOfRangeError: a ValueError; an argument is out of its range.
+
+    Origin: ``tf.train.experimental.DynamicLossScale``, TensorFlow 1.15; hysteresis as
+    in Megatron-LM, tolerance as in fairseq.
+
+    Example:
+        >>> scale = DynamicLossScale(8.0, increment_period=1)
+        >>> _, finite = scale.update([tf.constant([1.0, float("inf")]), None])
+        >>> bool(finite), float(scale())
+        (False, 4.0)
+    """
 
 
 class ScalingWrapper(scaling.Scaling, base.Wrapper):
