@@ -1,34 +1,17 @@
-r"""The movement of a weight per informative step, in closed form.
+"""How far the update rule alone moves a weight, found by simulating many weights.
 
-The gradient is g in steps with the task (probability p, independently in each step),
-where B_t = 1. It is 0 in the other steps, where B_t = 0. Movement is in units of the
-movement per step if the task is always present: the learning rate for Adam and RMSProp
-(|g| = 1), lr / (1 - momentum) for Momentum.
+The gradient is 1 in the steps with the task, each with probability p, and 0 in the
+others. Movement per informative step is in units of the movement per step if the task
+is always present: the learning rate for Adam and RMSProp, lr / (1 - momentum) for
+Momentum. What to expect after a long time:
 
-**Zeros are fed.** Adam moves a_t m_t / sqrt(v_t), where a_t corrects the bias of the
-moving averages m_t = (1 - b1) sum_j b1^j B_{t-j} and v_t = (1 - b2) sum_j b2^j B_{t-j}.
-Both depend on the same past steps, but with
+**Zeros are fed.** Adam's m and v converge to p, so a weight moves lr / sqrt(p) per
+informative step. RMSProp divides by sqrt(v) as well. Momentum is linear: 1.
 
-    v^(-1/2) = pi^(-1/2) integral_0^inf s^(-1/2) exp(-s v) ds
-
-the expectation becomes a product over ages j, with w_j = (1 - b2) b2^j:
-
-    E[B_{t-k} exp(-s v_t)] = p exp(-s w_k) prod_{j != k} (1 - p + p exp(-s w_j)).
-
-So E[m_t / sqrt(v_t)] is one integral for each t, exact for any p and t. For large t and
-long memories, v and m converge to p, so Adam moves lr / sqrt(p) per informative step.
-RMSProp is the case b1 = 0 without bias correction and with v_0 = 1:
-E[(d V + 1 - d)^(-1/2)] in the limit. Momentum is linear: 1 in the limit.
-
-**Zeros are left out.** The state depends only on the n updates of the weight. So only
-the effect of the start remains: Momentum moves 1 - mu^n and RMSProp 1. Adam would move
-1, but its bias correction counts the steps u in which *any* variable was updated,
-because the powers of beta are shared:
-
-    (1 - b1^n) / (1 - b1^u) * sqrt((1 - b2^u) / (1 - b2^n)).
-
-Until n reaches the memory of b2, this is near sqrt(u / n) > 1. In the original
-(strict), u counts every step.
+**Zeros are left out.** The state depends only on the n updates of the weight, so every
+rule moves 1. But Adam's bias correction counts the u steps in which any variable was
+updated, because the powers of beta are shared. Until n reaches the memory of beta2, a
+weight moves about sqrt(u / n). In the original (strict), u counts every step.
 """
 
 from __future__ import annotations
@@ -38,9 +21,9 @@ from functools import cache
 from typing import Any, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-Floats: TypeAlias = npt.NDArray[np.float64]
+from harness.statistics import Floats
+
 Window: TypeAlias = tuple[int, int]
 """Steps first + 1, ..., last."""
 
@@ -52,14 +35,17 @@ RATES = {
 }
 """The argument that multiplies a slot when a zero is fed."""
 
-NODE_DISTANCE = 0.5
-MEMORIES = 20.0
-NODES = 400
+TASKS = 3
+"""The number of tasks that share an optimizer."""
+
+UPDATES, FEWEST = 4_000_000, 20
+"""About how many updates are simulated, and of how many weights at least."""
 
 
 def unit(optimizer: Mapping[str, Any]) -> float:
     """Return the movement per step when the task is always present, |g| = 1."""
-    return float(optimizer["learning_rate"]) / (1 - _inertia(optimizer))
+    inertia = float(optimizer.get("momentum", 0.0))
+    return float(optimizer["learning_rate"]) / (1 - inertia)
 
 
 def decay(optimizer: Mapping[str, Any], slot: str) -> float:
@@ -70,124 +56,67 @@ def decay(optimizer: Mapping[str, Any], slot: str) -> float:
 def movement(
     optimizer: Mapping[str, Any], wrapper: str, presence: float, window: Window
 ) -> float:
-    """Return the expected movement in a window per expected informative step.
+    """Return the mean movement per informative step in a window, in :func:`unit`.
 
-    The run starts with fresh state at step 1; three tasks share the optimizer. In
-    units of :func:`unit`. NaN for an optimizer without a law here, and for the mean
-    over tasks, with which gradients differ in size.
+    The run starts with fresh state at step 1. NaN for an optimizer that is not
+    simulated here, and for the mean over tasks, with which gradients differ in size.
     """
-    if wrapper == "mean" or not _has_law(optimizer):
-        return np.nan
-    if wrapper == "none":
-        steps = _fed_zeros(_frozen(optimizer), presence, window[1])
-        return float(steps[window[0] :].mean() / presence)
-    clock = 1.0 if wrapper == "strict" else 1 - (1 - presence) ** 3
-    return _left_out(_frozen(optimizer), presence, clock, window)
-
-
-def _has_law(optimizer: Mapping[str, Any]) -> bool:
     plain = not (optimizer.get("use_nesterov") or optimizer.get("centered"))
-    rms_inertia = optimizer["name"] == "RMSProp" and optimizer["momentum"] > 0
-    return optimizer["name"] in ("Momentum", "Adam", "RMSProp") and (
-        plain and not rms_inertia
-    )
-
-
-def _inertia(optimizer: Mapping[str, Any]) -> float:
-    return float(optimizer.get("momentum", 0.0))
-
-
-def _frozen(optimizer: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(sorted(optimizer.items()))
+    inert = optimizer["name"] == "RMSProp" and optimizer["momentum"] > 0
+    known = optimizer["name"] in ("Momentum", "Adam", "RMSProp")
+    if wrapper == "mean" or not (known and plain) or inert:
+        return np.nan
+    frozen = tuple(sorted(optimizer.items()))
+    return _simulated(frozen, wrapper, presence, window) / unit(optimizer)
 
 
 @cache
-def _fed_zeros(
-    frozen: tuple[tuple[str, Any], ...], presence: float, steps: int
-) -> Floats:
-    """Return the expected movement in each of the steps 1, ..., ``steps``."""
-    optimizer, t = dict(frozen), np.arange(1, steps + 1)
-    if optimizer["name"] == "Momentum":
-        return np.asarray(presence * (1 - optimizer["momentum"] ** t))
-    if optimizer["name"] == "RMSProp":
-        return _scaled(presence, 0.0, optimizer["decay"], 1.0, steps)
-    b1, b2 = optimizer["beta1"], optimizer["beta2"]
-    correction: Floats = np.sqrt(1 - b2**t) / (1 - b1**t)
-    return correction * _scaled(presence, b1, b2, 0.0, steps)
-
-
-def _scaled(p: float, b1: float, b2: float, start: float, steps: int) -> Floats:
-    """Return E[m_t v_t^(-1/2)] for t = 1, ..., ``steps``; v_0 = ``start``.
-
-    The integral over s is a sum over x = log s, which converges exponentially. After
-    enough memories of v the value is constant.
-    """
-    counted = min(steps, int(MEMORIES / (1 - b2)) + 1)
-    ages = np.arange(counted)[:, None]
-    x = np.arange(-50.0, np.log(200 / (1 - b2)), NODE_DISTANCE)
-    s = np.exp(x)
-    weights = np.exp(-s * (1 - b2) * b2**ages)
-    factors = 1 - p + p * weights
-    past = np.cumsum(np.log(factors), axis=0)
-    m = np.cumsum((1 - b1) * b1**ages * p * weights / factors, axis=0)
-    transform = np.exp(past - s * start * b2 ** (ages + 1)) * m
-    settled = transform @ (np.sqrt(s) * NODE_DISTANCE / np.sqrt(np.pi))
-    return np.pad(settled, (0, steps - counted), mode="edge")
-
-
-@cache
-def _left_out(
-    frozen: tuple[tuple[str, Any], ...], presence: float, clock: float, window: Window
+def _simulated(
+    frozen: tuple[tuple[str, Any], ...], wrapper: str, presence: float, window: Window
 ) -> float:
-    """Average over the updates u of the run; each has the task with p / clock.
-
-    Update u is in the window with probability P(N_last >= u) - P(N_first >= u),
-    N_t ~ Binomial(t, clock). Of the updates before it, n - 1 had the task, with
-    n - 1 ~ Binomial(u - 1, p / clock).
-    """
-    first, last = window
-    inside = _at_least(first, clock, last)
-    inside = _at_least(last, clock, last) - inside
-    events = np.unique(np.linspace(1, last, min(last, NODES)).astype(int)).tolist()
-    means = []
-    for u in events:
-        before, chance = _binomial(u - 1, presence / clock)
-        means.append(float(chance @ _length(dict(frozen), before + 1, u)))
-    every = np.arange(1, last + 1)
-    return float(inside @ np.interp(every, events, means) / inside.sum())
-
-
-def _length(optimizer: Mapping[str, Any], n: Floats, u: float) -> Floats:
-    """Return the movement at a task's n-th update, the u-th of the optimizer."""
-    if optimizer["name"] == "Momentum":
-        return np.asarray(1 - optimizer["momentum"] ** n)
+    """Return the distance moved in a window over the informative steps in it."""
+    optimizer, stream = dict(frozen), np.random.default_rng(0)
+    weights = max(FEWEST, UPDATES // window[1])
+    first = second = clock = np.zeros(weights)
     if optimizer["name"] == "RMSProp":
-        return np.ones_like(n)
+        second = np.ones(weights)
+    distance, informative = 0.0, 0
+    for step in range(window[1]):
+        present = stream.random((TASKS, weights)) < presence
+        mine = present[0]
+        updated = np.full(weights, True) if wrapper == "none" else mine
+        clock = clock + (present.any(axis=0) if wrapper == "default" else 1)
+        gradient = mine.astype(float)
+        new_first, new_second, moved = _update(
+            optimizer, first, second, gradient, clock
+        )
+        first = np.where(updated, new_first, first)
+        second = np.where(updated, new_second, second)
+        if step >= window[0]:
+            distance += float(moved[updated].sum())
+            informative += int(mine.sum())
+    return distance / informative
+
+
+def _update(
+    optimizer: Mapping[str, Any],
+    first: Floats,
+    second: Floats,
+    gradient: Floats,
+    clock: Floats,
+) -> tuple[Floats, Floats, Floats]:
+    """Return both moments and the movement of a step, by TensorFlow 1's equations."""
+    rate = optimizer["learning_rate"]
+    if optimizer["name"] == "Momentum":
+        first = optimizer["momentum"] * first + gradient
+        return first, second, rate * first
+    if optimizer["name"] == "RMSProp":
+        second = optimizer["decay"] * second + (1 - optimizer["decay"]) * gradient**2
+        return first, second, rate * gradient / np.sqrt(second)
     b1, b2 = optimizer["beta1"], optimizer["beta2"]
-    moments = (1 - b1**n) / (1 - b1**u), (1 - b2**u) / (1 - b2**n)
-    return np.asarray(moments[0] * np.sqrt(moments[1]))
-
-
-def _binomial(trials: int, p: float) -> tuple[Floats, Floats]:
-    """Return the counts within 10 standard deviations and their probabilities."""
-    spread = 10 * np.sqrt(trials * p * (1 - p)) + 10
-    low = max(0, int(trials * p - spread))
-    k = np.arange(low, min(trials, int(trials * p + spread)) + 1, dtype=np.float64)
-    if p == 1:
-        return np.array([float(trials)]), np.ones(1)
-    log = _log_factorials(1 << trials.bit_length())
-    ways = log[trials] - log[k.astype(int)] - log[trials - k.astype(int)]
-    return k, np.exp(ways + k * np.log(p) + (trials - k) * np.log1p(-p))
-
-
-def _at_least(trials: int, p: float, highest: int) -> Floats:
-    """Return P(N >= u) for u = 1, ..., ``highest``, N ~ Binomial(trials, p)."""
-    k, chance = _binomial(trials, p)
-    of = np.zeros(highest + 1)
-    of[k.astype(int)] = chance
-    return np.asarray(np.cumsum(of[::-1])[::-1][1:])
-
-
-@cache
-def _log_factorials(highest: int) -> Floats:
-    return np.concatenate([[0.0], np.cumsum(np.log(np.arange(1, highest + 1)))])
+    first = b1 * first + (1 - b1) * gradient
+    second = b2 * second + (1 - b2) * gradient**2
+    clock = np.maximum(clock, 1)
+    corrected = rate * np.sqrt(1 - b2**clock) / (1 - b1**clock)
+    # Before the first gradient both moments are 0.
+    return first, second, corrected * first / np.sqrt(np.maximum(second, 1e-30))
