@@ -6,6 +6,7 @@ Every method has the same minibatches, the same step durations and the same netw
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -18,14 +19,13 @@ from harness.simulator.methods import (
     GRADIENT,
     Downpour,
     DynSGD,
-    Rule,
-    Synchronous,
     Weights,
 )
-from harness.simulator.run import Run, simulate
+from harness.simulator.run import Run, Team
 from harness.tasks import backends
 from harness.tasks.asynchronous_digits.numpy_model import Problem
 from harness.tasks.schema import Count, Positive, require, settings
+from lockstep.reference import AdamOptimizer
 
 SNAPSHOTS, LAST = 50, 5
 """The most measurements of the center; the mean of the last is the final accuracy."""
@@ -65,26 +65,11 @@ def prepare(backend: str, device: str) -> None:
     backends.require_cpu(backend, device)
 
 
-def make_method(of: Settings) -> Downpour:
-    """Return the method of a run.
+def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
+    """Do one run; it has diverged if the center's weights are not finite.
 
     DOWNPOUR and DynSGD send the changes of the weights, as in the papers that compare
     them with AGN. ``alpha`` of EASGD is 0.9 / n, as its paper recommends.
-    """
-    rule, period = Rule("Adam", learning_rate=of.learning_rate), of.period
-    methods: dict[str, Downpour] = {
-        "agn-delta": AGN(rule, period, DELTA),
-        "agn-gradient": AGN(rule, period, GRADIENT),
-        "downpour": Downpour(rule, period, DELTA),
-        "dynsgd": DynSGD(rule, period, DELTA),
-        "easgd": EASGD(rule, period, 0.9 / of.workers),
-        "synchronous": Synchronous(rule),
-    }
-    return methods[of.method]
-
-
-def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
-    """Do one run; it has diverged if the center's weights are not finite.
 
     Series, one entry per measurement: simulated ``seconds`` and ``accuracy`` on
     held-out images. Summary: ``accuracy``, the mean of the last five; ``mean_accuracy``
@@ -93,8 +78,8 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """
     of = Settings(**config)
     center = Center(Problem(of.hidden, of.batch, seed), of.minibatches)
-    run = simulate(
-        make_method(of),
+    team = Team(
+        partial(AdamOptimizer, of.learning_rate),
         center.problem.start,
         center.gradients,
         of.workers,
@@ -103,6 +88,17 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         seed=seed,
         observe=center.measure,
     )
+    methods = {
+        "agn-delta": AGN(of.period, DELTA),
+        "agn-gradient": AGN(of.period, GRADIENT),
+        "downpour": Downpour(of.period, DELTA),
+        "dynsgd": DynSGD(of.period, DELTA),
+        "easgd": EASGD(of.period, 0.9 / of.workers),
+    }
+    if of.method == "synchronous":
+        run = team.train_together()
+    else:
+        run = team.train(methods[of.method])
     series = center.series(run)
     if not all(np.isfinite(value).all() for value in run.weights.values()):
         return Outcome("diverged", "the center's weights were not finite", series)
@@ -147,5 +143,5 @@ def summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:
         "accuracy": float(np.mean(accuracy[-LAST:])),
         "mean_accuracy": float(area / seconds[-1]),
         "to_target": reached[0] if reached else float("inf"),
-        "staleness": float(np.mean([push.staleness for push in run.pushes])),
+        "staleness": float(np.mean(run.staleness)),
     }
