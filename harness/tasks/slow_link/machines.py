@@ -1,9 +1,7 @@
 """Machines in one computer: network namespaces, each with a slow link to a bridge.
 
-Namespaces are unnamed here. A namespace exists while a process is in it. All these
-processes are in a PID namespace that ends with its first process. So nothing remains,
-however that process ends. The bandwidth and latency of a link are measured like iperf3
-and ping do.
+The process that builds them is in namespaces of its own, of networks, mounts and
+processes, which end with it. So nothing remains, however it ends.
 """
 
 from __future__ import annotations
@@ -15,9 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
+from functools import cache
 from statistics import median
-from typing import NamedTuple
 
 from harness.errors import HarnessError
 from lockstep.errors import UnsupportedError, sentence
@@ -26,32 +23,41 @@ INTERFACE = "eth0"
 """The interface of every machine."""
 
 MEMORY = "/dev/shm"
+"""Where files of a run are; they are gone with the process."""
 
 SHAPE = "burst 32kb latency 1s"
 """The largest burst, and the longest wait of a packet before it is dropped."""
 
 SECONDS_OF_TRIAL = 60.0
 
-TRIAL = f"""
-from {__name__} import Network, mount_memory
-mount_memory()
-Network().slow_down(1)
-"""
-"""A program that must work in separate namespaces."""
+
+def isolated(command: Sequence[str]) -> list[str]:
+    """Return a command that runs ``command`` in separate namespaces.
+
+    It sees no network and no other process. It ends with the process that starts it,
+    and its child processes end with it.
+    """
+    # Other users than root can be root in a user namespace, if the computer allows it.
+    user = [] if os.geteuid() == 0 else ["--map-root-user"]
+    kinds = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    end = ["setpriv", "--pdeathsig", "KILL"]
+    return [*end, "unshare", *user, *kinds, "--", *command]
 
 
+@cache
 def require_machines() -> None:
     """Raise unless this computer allows machines and slow links.
 
     Raises:
         UnsupportedError: it does not allow them, or a tool is missing.
     """
-    command = isolated([sys.executable, "-c", TRIAL])
+    trial = f"from {__name__} import build; build(1, 1)"
+    command = isolated([sys.executable, "-c", trial])
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS_OF_TRIAL
         )
-        lacking = _last_line(done) if done.returncode else ""
+        lacking = last_line(done) if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         lacking = str(error)
     if lacking:
@@ -60,26 +66,33 @@ def require_machines() -> None:
         raise UnsupportedError(sentence("slow_link", expected, lacking, remedy))
 
 
-def isolated(command: Sequence[str]) -> list[str]:
-    """Return a command that runs ``command`` in separate namespaces.
+def build(machines: int, mbit: float) -> None:
+    """Connect machines to a bridge; this process is on machine 0.
 
-    It sees no network and no other process, and its child processes end with it.
+    Each link is limited to ``mbit`` megabits per second in each direction.
     """
-    # Other users than root can be root in a user namespace, if the computer allows it.
-    user = [] if os.geteuid() == 0 else ["--map-root-user"]
-    kinds = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    return ["unshare", *user, *kinds, "--", *command]
-
-
-def mount_memory() -> Path:
-    """Mount memory for files that are removed with this process; return its path."""
-    _run_inside(os.getpid(), f"mount -t tmpfs none {MEMORY}")
-    return Path(MEMORY)
-
-
-def inside(process: int, command: Sequence[str]) -> list[str]:
-    """Return a command that runs ``command`` in the network namespace of a process."""
-    return ["nsenter", f"--net=/proc/{process}/ns/net", *command]
+    _run(f"mount -t tmpfs none {MEMORY}")
+    _run("mount -t tmpfs none /run")  # where ip keeps the names of namespaces
+    shape = f"root tbf rate {round(1e6 * mbit)}bit {SHAPE}"
+    # Packets have the size of packets on a wire, so headers are counted.
+    up = "gso_max_segs 1 up"
+    _run("ip netns add middle")
+    _run("ip -n middle link add bridge type bridge")
+    _run("ip -n middle link set bridge up")
+    for number in range(machines):
+        port, namespace, at = f"port{number}", str(os.getpid()), ""
+        if number:
+            namespace = f"machine{number}"
+            at = f"-n {namespace}"
+            _run(f"ip netns add {namespace}")
+        peer = f"peer name {INTERFACE} netns {namespace}"
+        _run(f"ip -n middle link add {port} type veth {peer}")
+        _run(f"ip -n middle link set {port} {up} master bridge")
+        _run(f"ip {at} addr add {address(number)}/24 dev {INTERFACE}")
+        _run(f"ip {at} link set {INTERFACE} {up}")
+        _run(f"ip {at} link set lo up")
+        _run(f"tc -n middle qdisc replace dev {port} {shape}")
+        _run(f"tc {at} qdisc replace dev {INTERFACE} {shape}")
 
 
 def address(machine: int) -> str:
@@ -87,70 +100,21 @@ def address(machine: int) -> str:
     return f"10.77.0.{machine + 1}"
 
 
-class Network:
-    """A bridge with one link to each machine; this process is on machine 0.
-
-    Attributes:
-        machines: the id of a process in the namespace of each machine.
-    """
-
-    def __init__(self) -> None:
-        self._middle = _namespace()
-        _run_inside(self._middle, "ip link add bridge type bridge")
-        _run_inside(self._middle, "ip link set bridge up")
-        self.machines: list[int] = []
-        self._connect(os.getpid())
-
-    def add(self) -> int:
-        """Add a machine; return its number."""
-        self._connect(_namespace())
-        return len(self.machines) - 1
-
-    def slow_down(self, mbit: float) -> None:
-        """Limit each link to ``mbit`` megabits per second in each direction."""
-        shape = f"tbf rate {round(1e6 * mbit)}bit {SHAPE}"
-        for number, machine in enumerate(self.machines):
-            ends = (machine, INTERFACE), (self._middle, f"port{number}")
-            for process, name in ends:
-                _run_inside(process, f"tc qdisc replace dev {name} root {shape}")
-
-    def _connect(self, process: int) -> None:
-        """Link the namespace of a process to the bridge."""
-        number = len(self.machines)
-        # Packets have the size of packets on a wire, so headers are counted.
-        up = "gso_max_segs 1 up"
-        port, peer = f"port{number}", f"peer name {INTERFACE} netns {process}"
-        _run_inside(self._middle, f"ip link add {port} type veth {peer}")
-        _run_inside(self._middle, f"ip link set {port} {up} master bridge")
-        _run_inside(process, f"ip addr add {address(number)}/24 dev {INTERFACE}")
-        _run_inside(process, f"ip link set {INTERFACE} {up}")
-        _run_inside(process, "ip link set lo up")
-        self.machines.append(process)
+def on_machine(number: int, command: Sequence[str]) -> list[str]:
+    """Return a command that runs ``command`` on a machine, not on machine 0."""
+    return ["ip", "netns", "exec", f"machine{number}", *command]
 
 
-def _namespace() -> int:
-    """Return the id of a new process in a new network namespace."""
-    command = ["unshare", "--net", "--", "sh", "-c", "echo; exec sleep infinity"]
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout
-    # The process writes a line when its namespace exists.
-    process.stdout.readline()
-    return process.pid
-
-
-def _run_inside(process: int, command: str) -> None:
-    """Run a command in the network namespace of a process; raise if it fails."""
-    words = inside(process, command.split())
-    done = subprocess.run(words, capture_output=True, text=True)
-    if done.returncode:
-        raise HarnessError(f"{command}: {_last_line(done)}")
-
-
-def _last_line(done: subprocess.CompletedProcess[str]) -> str:
+def last_line(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last line of the errors of a command."""
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit status {done.returncode}"
+
+
+def _run(command: str) -> None:
+    done = subprocess.run(command.split(), capture_output=True, text=True)
+    if done.returncode:
+        raise HarnessError(f"{command}: {last_line(done)}")
 
 
 # -- the link --------------------------------------------------------------------------
@@ -163,18 +127,6 @@ BYTES = 2_500_000
 
 PATIENCE = 60.0
 """The seconds that a measurement waits for the other machine."""
-
-
-class Link(NamedTuple):
-    """A link from one machine to another.
-
-    Attributes:
-        bandwidth: bytes per second that a program can send.
-        latency: seconds, one way.
-    """
-
-    bandwidth: float
-    latency: float
 
 
 def answer(host: str) -> tuple[str, int]:
@@ -190,13 +142,17 @@ def _answer(server: socket.socket) -> None:
         connection, _ = server.accept()
     with connection, connection.makefile("rb") as received:
         for count in [1] * TRIPS + [BYTES]:
-            if len(received.read(count)) < count:
-                return  # The other side has closed and reports the error.
+            received.read(count)
             connection.sendall(b".")
 
 
-def measure(host: str, port: int) -> Link:
-    """Measure the link to the address of an :func:`answer`."""
+def measure(host: str, port: int) -> dict[str, float]:
+    """Measure the link to the address of an :func:`answer`, as iperf3 and ping do.
+
+    Returns:
+        ``link/bandwidth``, bytes per second that a program can send, and
+        ``link/latency``, seconds, one way.
+    """
     with socket.create_connection((host, port), PATIENCE) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -209,4 +165,4 @@ def measure(host: str, port: int) -> Link:
 
         trip = median(seconds(b".") for _ in range(TRIPS))
         transfer = seconds(bytes(BYTES))
-    return Link(bandwidth=BYTES / (transfer - trip), latency=trip / 2)
+    return {"link/bandwidth": BYTES / (transfer - trip), "link/latency": trip / 2}
