@@ -12,14 +12,10 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tasks.cells import interval, on_gpus
-
-ARM = ("stack", "way")
-"""The settings that name a row of the tables."""
+from harness.tasks.cells import by_config, interval, on_gpus
 
 HUES = {"host": "faint", "capturable": "ink", "CUDA graph": "default"}
 """Way -> its colour in the theme."""
-
 
 METRICS = {
     "time": Metric(
@@ -40,37 +36,33 @@ def judge(records: Sequence[Record]) -> Judgement:
 
 
 def steps(records: Sequence[Record]) -> pd.DataFrame:
-    """Time and waits of each stack and way, by device; medians over seeds."""
-    runs = pd.DataFrame(
-        {
-            **{name: record.config[name] for name in ARM},
-            "device": record.subject.get("device_name", record.subject["device"]),
-            **record.summary,
-        }
-        for record in records
-    )
+    """Time and waits of each stack and way; medians over seeds."""
     rows = []
-    for (device, stack, way), of in runs.groupby(["device", *ARM], sort=False):
-        row = {"stack": stack, "way": way, "device": device}
-        row |= {**interval("time", of["time"]), "waits": of["waits"].median()}
-        rows.append({**row, "seeds": len(of)})
+    for group in by_config(records):
+        first, runs = group[0], [record.summary for record in group]
+        row = {
+            "stack": first.config["stack"],
+            "way": first.config["way"],
+            "device": first.subject.get("device_name", first.subject["device"]),
+            **interval("time", [run["time"] for run in runs]),
+            "waits": np.median([run["waits"] for run in runs]),
+            "seeds": len(group),
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the times of the first device; nothing without runs on a GPU."""
+    """Yield the times; nothing without runs on a GPU."""
     if "steps" not in finding.tables:
         return
     table = finding.tables["steps"]
-    device = table["device"].iloc[0]
-    table = table[table["device"] == device]
     graphs = table[table["way"] == "CUDA graph"].set_index("stack")["time"]
-    slowest = graphs.max() / graphs.get("bare", np.nan)
-
+    slower = graphs.get("scaling", np.nan) / graphs.get("bare", np.nan)
     yield dots(
         "times",
-        f"In a CUDA graph the slowest stack takes {slowest:.0f} times a bare step on "
-        f"{device}",
+        f"In a CUDA graph a loss scale makes a step {slower:.1f} times as long on "
+        f"{table['device'].iloc[0]}",
         table.assign(
             case=table["stack"], hue=table["way"].map(HUES), backend="pytorch"
         ),

@@ -17,13 +17,10 @@ from harness.tasks.schema import Count, settings
 
 Stack = Literal[
     "bare",  # fused Adam
-    "multitask",  # the multitask wrapper around it
-    "scaling",  # a dynamic loss scale that clips by the global norm
-    "masters",  # float16 weights with float32 masters, and such a loss scale
-    "all",  # row clipping of one tensor, around the loss scale, around multitask
+    "scaling",  # a dynamic loss scale around it that clips by the global norm
 ]
 Way = Literal[
-    "host",  # the wrappers as they come: they ask the GPU for what they decide by
+    "host",  # the wrapper as it comes: it asks the GPU for what it decides by
     "capturable",  # capturable=True, so that the GPU decides
     "CUDA graph",  # the same step, captured once and replayed
 ]
@@ -34,7 +31,7 @@ class Settings:
     stack: Stack
     way: Way
     model: str  # the name of the tensors' shapes, as in the benchmarks
-    zeros: int  # tensors whose gradients are all zero
+    zeros: int  # tensors whose gradients are all zero, which changes no time
     counted: Count  # steps whose waits are counted
     steps: Count  # of one timing
     rounds: Count  # timings

@@ -13,15 +13,9 @@ from torch import Tensor
 from harness.tasks.gpu_steps.task import Settings
 from harness.tasks.overhead.torch_model import Gradients, parameters
 from harness.timing import Step
-from lockstep.errors import UnsupportedError
-from lockstep.pytorch import (
-    MixedPrecisionLossScaleOptimizer,
-    MixedPrecisionOptimizerWrapper,
-    MultitaskOptimizerWrapper,
-    VariableClippingOptimizer,
-)
+from lockstep.pytorch import MixedPrecisionLossScaleOptimizer
 
-LIMIT, RATE, NORM = 1.0, 1e-4, 1.0
+RATE, NORM = 1e-4, 1.0
 
 WAITS = "called a synchronizing CUDA operation"
 
@@ -32,13 +26,11 @@ class Stepper:
     def __init__(self, settings: Settings, device: str) -> None:
         torch.set_num_threads(1)
         self.device = device
-        dtype = torch.float16 if settings.stack == "masters" else torch.float32
-        self.weights = parameters(settings.model, device, dtype)
-        self.gradients = Gradients(settings.model, 1.0, device, dtype)
+        self.weights = parameters(settings.model, device, torch.float32)
+        self.gradients = Gradients(settings.model, 1.0, device, torch.float32)
         for value in self.gradients.values[: settings.zeros]:
             value.zero_()
-        on_device = settings.way != "host"
-        self.optimizer = make(settings.stack, self.weights, on_device)
+        self.optimizer = make(settings.stack, self.weights, settings.way != "host")
         self.loss = torch.ones((), device=device, requires_grad=True)
         self.scale_loss = getattr(self.optimizer, "scale_loss", None)
         graph = settings.way == "CUDA graph"
@@ -72,22 +64,9 @@ def make(stack: str, weights: list[Tensor], on_device: bool) -> Any:
     adam = torch.optim.Adam(weights, lr=RATE, fused=True, capturable=on_device)
     if stack == "bare":
         return adam
-    if stack == "scaling":
-        return MixedPrecisionLossScaleOptimizer(
-            adam, "dynamic", clip_norm=NORM, capturable=on_device
-        )
-    if on_device:
-        raise UnsupportedError(
-            f"gpu_steps: expected the stack bare or scaling for capturable=True, got "
-            f"{stack!r}, which asks the GPU in each step; run it with way = 'host'."
-        )
-    if stack == "masters":
-        return MixedPrecisionOptimizerWrapper(adam, "dynamic", clip_norm=NORM)
-    multitask = MultitaskOptimizerWrapper(adam)
-    if stack == "multitask":
-        return multitask
-    scaled = MixedPrecisionLossScaleOptimizer(multitask, "dynamic", clip_norm=NORM)
-    return VariableClippingOptimizer(scaled, {weights[-1]: [1]}, LIMIT)
+    return MixedPrecisionLossScaleOptimizer(
+        adam, "dynamic", clip_norm=NORM, capturable=on_device
+    )
 
 
 def captured(step: Step) -> Step:

@@ -14,11 +14,6 @@ from harness.tasks.gpu_steps import report, task
 from harness.tests.synthetic import record_of
 
 RUNS = declare.find("gpu_steps").runs("quick")
-WAYS = [
-    *((stack, "host") for stack in get_args(task.Stack)),
-    ("bare", "capturable"),
-    ("scaling", "capturable"),
-]
 
 
 def records(device: str) -> list[Record]:
@@ -46,7 +41,8 @@ def test_the_table_has_the_time_and_the_waits_of_each_arm() -> None:
     assert steps.loc["bare", "host"][["time", "waits"]].tolist() == [100 * (k + 1), k]
 
 
-@pytest.mark.parametrize(("stack", "way"), WAYS)
+@pytest.mark.parametrize("way", ["host", "capturable"])
+@pytest.mark.parametrize("stack", get_args(task.Stack))
 def test_every_stack_steps(stack: str, way: str) -> None:
     pytest.importorskip("torch", reason="torch is not installed")
     from harness.tasks.gpu_steps.torch_model import Stepper
@@ -58,13 +54,9 @@ def test_every_stack_steps(stack: str, way: str) -> None:
     stepper = Stepper(task.Settings(**config), "cpu")
     before = [weight.detach().clone() for weight in stepper.weights]
     stepper.take()
-    moved = [
-        not (weight == old).all()
-        for weight, old in zip(stepper.weights, before, strict=True)
-    ]
-    zeros = config["zeros"]
-    assert all(moved[zeros:])
-    assert not (any(moved[:zeros]) and stack in ("multitask", "all"))
+    pairs = zip(stepper.weights, before, strict=True)
+    moved = [not (weight == old).all() for weight, old in pairs]
+    assert all(moved[config["zeros"] :])
 
 
 def test_a_cuda_graph_is_not_taken_on_a_cpu() -> None:

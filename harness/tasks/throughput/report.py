@@ -12,9 +12,7 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.tasks.cells import interval, on_gpus
-
-ROW = ["device", "net", "mode"]
+from harness.tasks.cells import by_config, interval, on_gpus
 
 PEERS = ("fp32", "tf32", "GradScaler fp16", "autocast bf16")
 """The modes without any part of ours."""
@@ -38,44 +36,46 @@ def judge(records: Sequence[Record]) -> Judgement:
 
 
 def rates(records: Sequence[Record]) -> pd.DataFrame:
-    """Examples per second of each mode, also relative to fp32, by device and net.
+    """Examples per second of each mode, also relative to fp32 with the same net.
 
     Medians over the seeds with intervals; ``speedup`` pairs the runs of each seed.
     """
-    runs = pd.DataFrame(map(_run, records))
-    base = runs[runs["mode"] == "fp32"].set_index([*ROW[:2], "seed"])["rate"]
-    runs = runs.join(base.rename("base"), on=[*ROW[:2], "seed"])
-    runs["speedup"] = runs["rate"] / runs["base"]
+    plain = {
+        (net_of(record), record.seed): record.summary["rate"]
+        for record in records
+        if record.config["mode"] == "fp32"
+    }
     rows = []
-    for (device, net, mode), of in runs.groupby(ROW, sort=False):
-        row = {"mode": mode, "device": device, "net": net}
-        row |= interval("rate", of["rate"])
-        speedup = of.sort_values("seed")["speedup"].dropna()
-        row |= interval("speedup", speedup)
-        rows.append({**row, "seeds": len(of)})
+    for group in by_config(records):
+        first, rate = group[0], [record.summary["rate"] for record in group]
+        base = [plain.get((net_of(record), record.seed), np.nan) for record in group]
+        speedup = np.array(rate) / base
+        row = {
+            "mode": first.config["mode"],
+            "device": first.subject.get("device_name", first.subject["device"]),
+            "net": net_of(first),
+            **interval("rate", rate),
+            **interval("speedup", speedup[~np.isnan(speedup)]),
+            "seeds": len(group),
+        }
+        rows.append(row)
     return pd.DataFrame(rows)
 
 
-def _run(record: Record) -> dict[str, object]:
+def net_of(record: Record) -> str:
     of = record.config
-    return {
-        "device": record.subject.get("device_name", record.subject["device"]),
-        "net": f"{of['depth']} x {of['width']}, batch {of['batch']}",
-        "mode": of["mode"],
-        "seed": record.seed,
-        "rate": record.summary["rate"],
-    }
+    return f"{of['depth']} x {of['width']}, batch {of['batch']}"
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
-    """Yield the rates of the first device and net; nothing without runs of fp32."""
-    table = finding.tables.get("rates", pd.DataFrame(columns=["speedup"]))
-    table = table.dropna(subset="speedup")
+    """Yield the rates of the first net; nothing without runs of fp32."""
+    if "rates" not in finding.tables:
+        return
+    table = finding.tables["rates"].dropna(subset="speedup")
     if table.empty:
         return
-    device, net = table.iloc[0][["device", "net"]]
-    table = table[(table["device"] == device) & (table["net"] == net)]
-    speedup = table.set_index("mode")["speedup"]
+    table = table[table["net"] == table["net"].iloc[0]]
+    device, speedup = table["device"].iloc[0], table.set_index("mode")["speedup"]
     base = "tf32" if "tf32" in speedup else "fp32"
     best = speedup.idxmax()
 
