@@ -3,8 +3,8 @@
 A file declares which settings are the same in every run (``fixed``), which vary
 (``vary``: every combination is an arm, run once per seed), and the size of each
 ``scale``. One setting may be tuned for each arm by a sweep (``tune``). The task defines
-the settings and checks them. A file also predicts what its runs will show
-(``primary``), or gives the reason why nothing is judged (``kind``, ``reason``).
+the settings and checks them. A file may also predict what its runs will show
+(``primary``).
 """
 
 from __future__ import annotations
@@ -12,31 +12,25 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import (
-    AfterValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from harness.declarations.primaries import Primary, prediction_of
 from harness.declarations.toml_files import (
+    Key,
     Positive,
     Table,
     Text,
     TomlFile,
+    first_error,
     leaves,
     one_of,
-    said,
+    require_known,
     wrong,
 )
 from harness.declarations.tune import FIRST_SEED, Choice, Tune
@@ -75,15 +69,7 @@ class Run:
     @cached_property
     def id(self) -> str:
         """Twelve hexadecimal digits, computed from all of the above."""
-        return digest(
-            {
-                "experiment": self.experiment,
-                "task": self.task,
-                "config": self.config,
-                "seed": self.seed,
-            },
-            12,
-        )
+        return digest(dataclasses.asdict(self), 12)
 
 
 class Scale(Table):
@@ -100,11 +86,12 @@ class Scale(Table):
         return dict(self.model_extra or {})
 
 
-def known_task(name: str) -> str:
-    """Return the name of a task; raise if there is none of this name."""
-    if name not in TASKS:
-        raise wrong(str(unknown_name("task", name, TASKS)))
-    return name
+class Scales(Table):
+    """The scales of an experiment."""
+
+    quick: Scale
+    std: Scale
+    full: Scale
 
 
 class Experiment(Table):
@@ -122,57 +109,37 @@ class Experiment(Table):
     name: str
     question: Text
     title: Text
-    task: Annotated[str, AfterValidator(known_task)]
+    task: Annotated[str, one_of("task", TASKS)]
     backends: Annotated[
         tuple[Annotated[str, one_of("backend", BACKENDS)], ...], Field(min_length=1)
     ]
     budget_minutes: Positive
     fixed: dict[str, Any]
     vary: dict[str, Annotated[list[Any], Field(min_length=1)]]
-    scales: Annotated[dict[str, Scale], Field(alias="scale")]
+    scale_: Annotated[Scales, Field(alias="scale")]
     tune: Tune | None = None
     choices: Mapping[str, Sequence[Choice]] = Field({}, exclude=True)
     primaries: Annotated[
         tuple[Primary, ...], Field(alias="primary", min_length=1, max_length=MOST)
     ] = ()
 
-    @field_validator("scales")
-    @classmethod
-    def _require_scales(cls, scales: dict[str, Scale]) -> dict[str, Scale]:
-        if {*scales} != {*SCALES}:
-            got = ", ".join(scales)
-            raise wrong(f"expected the scales {', '.join(SCALES)}, got {got}.")
-        return scales
-
-    @field_validator("backends")
-    @classmethod
-    def _require_models(
-        cls, backends: tuple[str, ...], known: ValidationInfo
-    ) -> tuple[str, ...]:
-        task = known.data.get("task")
-        for place, backend in enumerate(backends):
-            if task and backend not in runs_on(task):
-                kind = f"backend of {task}"
-                raise wrong(str(unknown_name(kind, backend, runs_on(task))), place)
-        return backends
-
     @model_validator(mode="after")
-    def _require_judgement(self) -> Self:
-        metrics = metrics_of(self.task) if self.primaries or self.tune else {}
-        kind = f"metric of {self.task}"
-        if self.tune and self.tune.metric not in metrics:
-            text = str(unknown_name(kind, self.tune.metric, metrics))
-            raise wrong(text, "tune", "metric")
-        names: list[str] = []
+    def _require_names(self) -> Self:
+        """Require backends and metrics that the task has."""
+        backends, metrics = runs_on(self.task), metrics_of(self.task)
+        for place, backend in enumerate(self.backends):
+            kind = f"backend of {self.task}"
+            require_known(kind, backend, backends, "backends", place)
+        kind, names = f"metric of {self.task}", set()
+        if self.tune:
+            require_known(kind, self.tune.metric, metrics, "tune", "metric")
         for place, primary in enumerate(self.primaries):
-            if primary.metric not in metrics:
-                text = str(unknown_name(kind, primary.metric, metrics))
-                raise wrong(text, "primary", place, "metric")
+            require_known(kind, primary.metric, metrics, "primary", place, "metric")
             if primary.name in names:
                 expected = "a name that no comparison above it has"
                 text = f"expected {expected}, got {primary.name!r}; change it there."
                 raise wrong(text, "primary", place, "name")
-            names.append(primary.name)
+            names.add(primary.name)
         return self
 
     @model_validator(mode="after")
@@ -180,10 +147,7 @@ class Experiment(Table):
         """Expand every scale, so that the task checks all settings."""
         for scale in SCALES:
             self._require_settings(scale)
-            try:
-                runs = self.validation_runs(scale) or self.runs(scale)
-            except (LockstepError, HarnessError) as error:
-                raise wrong(str(error), "scale", scale) from error
+            runs = self.validation_runs(scale) or self.runs(scale)
             twice = len(runs) - len({run.id for run in runs})
             if twice:
                 text = f"expected different combinations, got {twice} of them twice."
@@ -199,22 +163,133 @@ class Experiment(Table):
         """Require each setting of the task once in fixed, vary and the scale."""
         settings = part(self.task, "task").Settings
         known = [field.name for field in dataclasses.fields(settings)]
-        size = self.scale(scale).settings
-        places = {"fixed": self.fixed, "vary": self.vary, f"scale.{scale}": size}
-        tables = ", ".join(places)
+        tables = {
+            "fixed": self.fixed,
+            "vary": self.vary,
+            f"scale.{scale}": self.scale(scale).settings,
+        }
+        expected = f"one of {', '.join(tables)}"
         if self.tune:
-            places["tune.values"] = self.tune.swept
-        written = [
-            name.partition(".")[0] for place in places.values() for name in place
-        ]
-        for name in dict.fromkeys([*written, *known]):
-            if name not in known:
-                raise wrong(str(unknown_name("setting", name, known)))
-            having = [place for place, names in places.items() if name in names]
+            tables["tune.values"] = self.tune.swept
+        for table, content in tables.items():
+            for path in content:
+                name = path.partition(".")[0]
+                require_known("setting", name, known, *table.split("."), path)
+        for name in known:
+            having = [table for table, content in tables.items() if name in content]
             if len(having) != 1:
                 got = " and ".join(having) or "none"
-                text = f"expected {name} in one of {tables}, got {got}; write it there."
-                raise wrong(text)
+                text = f"expected {name} in {expected}, got {got}; write it there."
+                raise wrong(text, *(having or ["fixed"])[-1].split("."))
+
+    @property
+    def scales(self) -> dict[str, Scale]:
+        """The scales by name."""
+        return {name: getattr(self.scale_, name) for name in SCALES}
+
+    def scale(self, name: str) -> Scale:
+        """Return a scale by name; HarnessError with the nearest name if unknown."""
+        if name not in SCALES:
+            raise HarnessError(str(unknown_name("scale", name, SCALES)))
+        return self.scales[name]
+
+    @property
+    def prediction(self) -> str:
+        """The digest of the predictions; empty for an illustration."""
+        return prediction_of(self.primaries)
+
+    def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
+        """Return the runs of a scale, seed by seed, so that any part is balanced.
+
+        If a value is tuned, an arm has no runs until its value is chosen. ``seeds``
+        limits the runs to the first seeds.
+        """
+        declared = self.scale(scale).seeds
+        count = declared if seeds is None else seeds
+        if not 0 < count <= declared:
+            expected = f"1 to {declared}, those that scale {scale} declares"
+            text = sentence("--seeds", expected, str(count), "give another number")
+            raise HarnessError(f"{self.name}: {text}")
+        if self.tune is not None:
+            chosen = self.choices.get(scale, ())
+            return self._runs([choice.config for choice in chosen], range(count))
+        return self._runs(self.full_arms(scale), range(count))
+
+    def validation_runs(self, scale: str) -> list[Run]:
+        """Return the runs from which values are chosen: each arm at each value."""
+        if self.tune is None:
+            return []
+        return self._runs(self._swept(scale), self.tune.validation_seeds)
+
+    def possible_runs(self, scale: str) -> list[Run]:
+        """Return all runs of a scale, including those of values not chosen."""
+        if self.tune is None:
+            return self.runs(scale)
+        seeds = range(self.scale(scale).seeds)
+        return [
+            *self.validation_runs(scale),
+            *self._runs(self._swept(scale), seeds),
+        ]
+
+    def arms(self, scale: str) -> list[dict[str, Any]]:
+        """Return the settings of every arm, without the tuned value."""
+        same = {**self.fixed, **self.scale(scale).settings}
+        return [
+            {**same, **dict(zip(self.vary, values, strict=True))}
+            for values in itertools.product(*self.vary.values())
+        ]
+
+    def full_arms(self, scale: str) -> list[dict[str, Any]]:
+        """Return the arms with defaults. A tuned setting has its first value."""
+        if self.tune is not None:
+            return self._swept(scale)[:: len(self.tune.values)]
+        return [self._config(arm) for arm in self.arms(scale)]
+
+    def _swept(self, scale: str) -> list[dict[str, Any]]:
+        """Return each arm at each value of the tuned setting."""
+        assert self.tune is not None
+        return [
+            self._config(self.tune.settings(arm, value))
+            for arm in self.arms(scale)
+            for value in self.tune.values
+        ]
+
+    def _config(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all settings of a run, checked by the task."""
+        try:
+            config = dataclasses.asdict(part(self.task, "task").Settings(**values))
+            json.dumps(config, allow_nan=False)  # Records are written as JSON.
+        except ValidationError as invalid:
+            key, text = first_error(invalid)
+            raise wrong(text, *self._place(key)) from invalid
+        except (LockstepError, HarnessError) as error:
+            raise wrong(str(error)) from error
+        except (
+            TypeError,
+            ValueError,
+            KeyError,
+            AttributeError,
+            OverflowError,
+        ) as error:
+            got = f"{type(error).__name__}: {error}".splitlines()[0]
+            expected = "values of the kinds that they take"
+            text = sentence("settings", expected, got, "compare another file")
+            raise wrong(text) from error
+        return config
+
+    def _place(self, key: Key) -> Key:
+        """Return the key in the file of a setting; none for all of them together."""
+        for table, content in (("fixed", self.fixed), ("vary", self.vary)):
+            if key and key[0] in content:
+                return table, *key
+        return ("scale", *key) if key else ()
+
+    def _runs(self, configs: Sequence[Mapping[str, Any]], seeds: range) -> list[Run]:
+        return [
+            Run(self.name, self.task, config, seed)
+            for seed in seeds
+            for config in configs
+        ]
 
     @property
     def varies_optimizers(self) -> bool:
@@ -245,137 +320,31 @@ class Experiment(Table):
         rates = [each["learning_rate"] for each in declared if "learning_rate" in each]
         if rates:
             own["learning_rate"] = rates[0]
-        own = described(own)
-        vary = {**self.vary, "optimizer": [*declared, own]}
+        vary = {**self.vary, "optimizer": [*declared, described(own)]}
         on = tuple(backends) or self.backends[:1]
         return self.model_copy(update={"vary": vary, "backends": on})
-
-    @property
-    def prediction(self) -> str:
-        """The digest of the predictions; empty for an illustration."""
-        return prediction_of(self.primaries)
-
-    def runs(self, scale: str, seeds: int | None = None) -> list[Run]:
-        """Return the runs of a scale, seed by seed, so that any part is balanced.
-
-        If a value is tuned, an arm has no runs until its value is chosen. ``seeds``
-        limits the runs to the first seeds.
-        """
-        declared = self.scale(scale).seeds
-        count = declared if seeds is None else seeds
-        if not 0 < count <= declared:
-            expected = f"1 to {declared}, those that scale {scale} declares"
-            text = sentence("--seeds", expected, str(count), "give another number")
-            raise HarnessError(f"{self.name}: {text}")
-        if self.tune is not None:
-            chosen = self.choices.get(scale, ())
-            return self._runs([choice.config for choice in chosen], range(count))
-        configs = [self._config(arm) for arm in self.arms(scale)]
-        return self._runs(configs, range(count))
-
-    def validation_runs(self, scale: str) -> list[Run]:
-        """Return the runs from which values are chosen: each arm at each value."""
-        if self.tune is None:
-            return []
-        configs = [
-            self._config(self.tune.settings(arm, value))
-            for arm in self.arms(scale)
-            for value in self.tune.values
-        ]
-        return self._runs(configs, self.tune.validation_seeds)
-
-    def possible_runs(self, scale: str) -> list[Run]:
-        """Return all runs of a scale, including those of values not chosen."""
-        if self.tune is None:
-            return self.runs(scale)
-        validation = self.validation_runs(scale)
-        first = self.tune.validation_seeds[0]
-        configs = [run.config for run in validation if run.seed == first]
-        seeds = range(self.scale(scale).seeds)
-        return [*validation, *self._runs(configs, seeds)]
-
-    def arms(self, scale: str) -> list[dict[str, Any]]:
-        """Return the settings of every arm, without the tuned value."""
-        same = {**self.fixed, **self.scale(scale).settings}
-        return [{**same, **varied} for varied in _combinations(self.vary)]
-
-    def full_arms(self, scale: str) -> list[dict[str, Any]]:
-        """Return the arms with defaults. A tuned setting has its first value."""
-        tune = self.tune
-        arms = self.arms(scale)
-        if tune is not None:
-            arms = [tune.settings(arm, tune.values[0]) for arm in arms]
-        return [self._config(arm) for arm in arms]
-
-    def _config(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        return _config(part(self.task, "task").Settings, values)
-
-    def _runs(self, configs: Sequence[Mapping[str, Any]], seeds: range) -> list[Run]:
-        return [
-            Run(self.name, self.task, config, seed)
-            for seed in seeds
-            for config in configs
-        ]
-
-    def scale(self, name: str) -> Scale:
-        """Return a scale by name; HarnessError with the nearest name if unknown."""
-        if name not in self.scales:
-            raise HarnessError(str(unknown_name("scale", name, self.scales)))
-        return self.scales[name]
 
 
 def known(folder: Path = EXPERIMENTS) -> list[str]:
     """Return the names of all experiments."""
-    paths = sorted(folder.glob("*.toml"))
     others = (CLAIMS.name, PAGES.name)
-    return [path.stem for path in paths if path.name not in others]
-
-
-def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:
-    """Read an experiment. Raise HarnessError with the nearest name if it is unknown.
-
-    A file is read again only if it has changed.
-    """
-    if name not in known(folder):
-        raise HarnessError(str(unknown_name("experiment", name, known(folder))))
-    path = folder / f"{name}.toml"
-    about = path.stat()
-    return _read_once(path, about.st_size, about.st_mtime_ns)
+    return sorted(p.stem for p in folder.glob("*.toml") if p.name not in others)
 
 
 @cache
-def _read_once(path: Path, size: int, changed: int) -> Experiment:
-    return read(path)
+def find(name: str, folder: Path = EXPERIMENTS) -> Experiment:
+    """Read an experiment. Raise HarnessError with the nearest name if it is unknown."""
+    if name not in known(folder):
+        raise HarnessError(str(unknown_name("experiment", name, known(folder))))
+    return read(folder / f"{name}.toml")
 
 
 def read(path: Path) -> Experiment:
     """Read and check one file. Every scale is expanded to check all settings.
 
     Raises:
-        HarnessError: the file is invalid. The sentence names the file, the key and what
-            is allowed there.
+        HarnessError: the file is invalid. The sentence names the file, the line, the
+            key and what is allowed there.
     """
     file = TomlFile(path)
     return file.checked(Experiment, {**file.content, "name": path.stem})
-
-
-def _config(settings: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return all settings of a run, checked by the task."""
-    try:
-        config = dataclasses.asdict(settings(**values))
-        json.dumps(config, allow_nan=False)  # Records are written as JSON.
-    except (LockstepError, HarnessError):
-        raise
-    except ValidationError as invalid:
-        first = invalid.errors()[0]
-        raise HarnessError(said(first, first["loc"])) from invalid
-    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        expected, remedy = "values of the kinds that they take", "compare another file"
-        raise HarnessError(sentence("settings", expected, got, remedy)) from error
-    return config
-
-
-def _combinations(vary: Mapping[str, Sequence[Any]]) -> Iterable[dict[str, Any]]:
-    for values in itertools.product(*vary.values()):
-        yield dict(zip(vary, values, strict=True))

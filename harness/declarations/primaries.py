@@ -19,10 +19,10 @@ from harness.declarations.toml_files import (
     Text,
     leaves,
     one_of,
+    require_known,
     wrong,
 )
 from harness.records.record import digest
-from lockstep.errors import unknown_name
 
 LOG_RATIO, DIFFERENCE, SHARE, SLOPE = (
     "log ratio",
@@ -32,8 +32,6 @@ LOG_RATIO, DIFFERENCE, SHARE, SLOPE = (
 )
 EVEN = 0.5
 """The share of settings in which an arm is ahead if the arms are equal."""
-OVER_SETTINGS = (SHARE, SLOPE)
-"""Effects that are computed from several values of the settings in ``over``."""
 
 Arm = Annotated[
     dict[str, Any], Field(min_length=1), AfterValidator(lambda a: dict(leaves(a)))
@@ -80,31 +78,25 @@ class Primary(Table):
     control: Annotated[bool, Field(strict=True)] = False
 
     @model_validator(mode="after")
-    def _require_interval(self) -> Self:
-        low, high = self.low, self.high
+    def _require_prediction(self) -> Self:
         if self.arm == self.against:
-            raise wrong(
-                "expected another arm than the one it is compared with.", "against"
-            )
-        if not low < high or math.inf == high == -low:
-            got = (
-                f"low = {low} and high = {high}" if high - low < math.inf else "neither"
-            )
+            expected = "another arm than the one it is compared with"
+            raise wrong(f"expected {expected}; change it there.", "against")
+        if not self.low < self.high or -self.low == self.high == math.inf:
             expected = "low, high or both, low below high"
-            raise wrong(
-                f"expected {expected}, got {got}; write what is predicted.", "low"
-            )
-        if self.margin and high - low < math.inf:
-            text = "expected no margin beside low and high, which are one."
-            raise wrong(text, "margin")
-        if bool(self.over) != (self.effect in OVER_SETTINGS):
-            kinds = " and ".join(OVER_SETTINGS)
-            text = f"expected settings for {kinds}, none for other effects."
-            raise wrong(text, "over")
-        if self.effect == SHARE and not self.against:
-            raise wrong("expected the arm that is compared with, got none.", "against")
-        if self.effect == SLOPE and (len(self.over) != 1 or self.against):
-            text = "expected one setting in over, and no other arm, for a slope."
+            raise wrong(f"expected {expected}; write what is predicted.", "low")
+        if self.effect == SHARE:
+            right = bool(self.over and self.against)
+            expected = "settings that are combined, and an arm to compare with"
+        elif self.effect == SLOPE:
+            right = len(self.over) == 1 and not self.against
+            expected = "one setting, and no arm to compare with"
+        else:
+            right = not self.over
+            expected = "no settings"
+        if not right:
+            got = f"{list(self.over)}"
+            text = f"expected {expected} for the effect {self.effect!r}, got {got}."
             raise wrong(text, "over")
         return self
 
@@ -115,9 +107,34 @@ class Primary(Table):
             arms: settings by dotted paths.
             key: of this comparison in the file.
         """
+        known = dict.fromkeys(path for settings in arms for path in settings)
+        for path in self.over:
+            require_known("setting", path, known, *key, "over")
         for name, arm in (("arm", self.arm), ("against", self.against)):
+            for path, value in arm.items():
+                require_known("setting", path, known, *key, name, path)
+                values = [settings[path] for settings in arms if path in settings]
+                if value not in values:
+                    some = ", ".join(dict.fromkeys(map(repr, values)))
+                    expected = f"a value that some run has ({some})"
+                    text = f"expected {expected}, got {value!r}; change it there."
+                    raise wrong(text, *key, name, path)
             if arm:
-                _require_one(arm, arms, self.over, (*key, name))
+                self._require_one(arm, arms, *key, name)
+
+    def _require_one(
+        self, arm: Mapping[str, Any], arms: Sequence[Mapping[str, Any]], *key: str | int
+    ) -> None:
+        """Raise unless one of the arms has these settings, or one for each ``over``."""
+        chosen = [settings for settings in arms if matches(arm, settings)]
+        combined = {repr([each.get(path) for path in self.over]) for each in chosen}
+        if len(chosen) == len(combined) and (len(chosen) > 1) == bool(self.over):
+            return
+        expected = "settings that exactly one combination of vary has"
+        if self.over:
+            expected = "settings that several combinations have, which differ in over"
+        remedy = "name the settings that tell it from the others"
+        raise wrong(f"expected {expected}, got {len(chosen)} of them; {remedy}.", *key)
 
 
 def prediction_of(primaries: Sequence[Primary]) -> str:
@@ -142,34 +159,3 @@ def matches(arm: Mapping[str, Any], config: Mapping[str, Any]) -> bool:
     """Whether a configuration has every setting of an arm."""
     settings = dict(leaves(config))
     return all(path in settings and settings[path] == v for path, v in arm.items())
-
-
-def _require_one(
-    arm: Mapping[str, Any],
-    arms: Sequence[Mapping[str, Any]],
-    over: Sequence[str],
-    key: tuple[str | int, ...],
-) -> None:
-    """Raise unless exactly one of the arms has these settings."""
-    paths = {path for settings in arms for path in settings}
-    for path, value in arm.items():
-        there = [settings[path] for settings in arms if path in settings]
-        if not there:
-            raise wrong(str(unknown_name("setting", path, paths)), *key, path)
-        if value not in there:
-            values = ", ".join(dict.fromkeys(map(repr, there)))
-            expected = f"a value that some run has ({values})"
-            text = f"expected {expected}, got {value!r}; change it there."
-            raise wrong(text, *key, path)
-    chosen = [settings for settings in arms if matches(arm, settings)]
-    for path in over:
-        if any(path not in settings for settings in chosen):
-            raise wrong(str(unknown_name("setting", path, paths)), *key[:-1], "over")
-    cells = {tuple(repr(settings[path]) for path in over) for settings in chosen}
-    count = len(chosen)
-    if count != max(len(cells), 1) or (over and count < 2):
-        expected = "settings that exactly one combination of vary has"
-        if over:
-            expected = "settings that several combinations have, which differ in over"
-        remedy = "name the settings that tell it from the others"
-        raise wrong(f"expected {expected}, got {count} of them; {remedy}.", *key)

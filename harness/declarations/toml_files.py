@@ -1,4 +1,4 @@
-"""TOML files, checked by pydantic, whose errors name the file and the key."""
+"""TOML files, checked by pydantic, whose errors name the file, the line and the key."""
 
 from __future__ import annotations
 
@@ -24,27 +24,31 @@ from lockstep.errors import sentence, unknown_name
 Key: TypeAlias = tuple[str | int, ...]
 """Path of a value: ``("row", 2, "goal")`` is ``goal`` of the third ``[[row]]``."""
 
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Count = Annotated[int, Field(strict=True, gt=0)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+
 
 def wrong(text: str, *key: str | int) -> PydanticCustomError:
     """Return the error of a validator: its sentence, and the key below its table."""
     return PydanticCustomError("wrong", "{text}", {"text": text, "key": key})
 
 
+def require_known(kind: str, name: str, known: Iterable[str], *key: str | int) -> None:
+    """Raise, with the nearest name, unless a name is known."""
+    if name not in known:
+        raise wrong(str(unknown_name(kind, name, known)), *key)
+
+
 def one_of(kind: str, known: Iterable[str]) -> AfterValidator:
-    """Return a check that a text is a known name; the error suggests the nearest."""
+    """Return a check that a text is a known name."""
 
     def check(name: Any) -> Any:
-        if name not in known:
-            raise wrong(str(unknown_name(kind, name, known)))
+        require_known(kind, name, known)
         return name
 
     return AfterValidator(check)
-
-
-Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-Count = Annotated[int, Field(strict=True, gt=0)]
-Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Positive = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
 
 class Table(BaseModel):
@@ -58,10 +62,10 @@ class Table(BaseModel):
     @classmethod
     def _refuse_unknown_keys(cls, content: Any) -> Any:
         if cls.model_config.get("extra") == "forbid" and isinstance(content, Mapping):
+            known = [field.alias or n for n, field in cls.model_fields.items()]
             for name in content:
-                known = [f.alias or n for n, f in cls.model_fields.items()]
-                if name not in (*known, *cls.model_fields):
-                    raise wrong(str(unknown_name("key", name, known)), name)
+                if name not in cls.model_fields:
+                    require_known("key", name, known, name)
         return content
 
 
@@ -69,7 +73,7 @@ Model = TypeVar("Model", bound=Table)
 
 
 class TomlFile:
-    """The content of a TOML file, and errors that name its keys.
+    """The content of a TOML file, and errors that name its lines and keys.
 
     Raises:
         HarnessError: the file cannot be read, or is not valid TOML.
@@ -78,7 +82,8 @@ class TomlFile:
     def __init__(self, path: Path) -> None:
         self.name = path.name
         try:
-            self.content: dict[str, Any] = tomllib.loads(path.read_text("utf-8"))
+            self.text = path.read_text("utf-8")
+            self.content: dict[str, Any] = tomllib.loads(self.text)
         except (OSError, ValueError, RecursionError) as error:
             remedy = "write the file as TOML in UTF-8"
             got = getattr(error, "strerror", None) or str(error)
@@ -97,18 +102,50 @@ class TomlFile:
         try:
             return model.model_validate(content)
         except ValidationError as invalid:
-            error: Any = invalid.errors()[0]
-        key = (*above, *error["loc"], *error.get("ctx", {}).get("key", ()))
-        raise HarnessError(f"{self.name}: {said(error, key)}")
+            key, text = first_error(invalid)
+        key = (*above, *key)
+        place = f"line {self.line(key)}, {dotted(key)}: " if key else ""
+        raise HarnessError(f"{self.name}: {place}{text}")
+
+    def line(self, key: Key) -> int:
+        """Return the line of a key, or of the table above it if it is missing.
+
+        The file is read up to each line: the first part that has the key ends there.
+        """
+        lines, begins, deepest, place = self.text.splitlines(), 1, 0, 1
+        for end in range(1, len(lines) + 1):
+            try:
+                content = tomllib.loads("\n".join(lines[:end]))
+            except tomllib.TOMLDecodeError:
+                continue  # within a value of several lines
+            depth = depth_of(key, content)
+            if depth > deepest:
+                deepest, place = depth, begins
+            begins = end + 1
+        return place
 
 
-def said(error: Any, key: Key) -> str:
-    """Return one of pydantic's errors about a key as a sentence."""
-    text: str = error.get("ctx", {}).get("text", "")
-    if not text:
-        got = "" if error["type"] == "missing" else f", got {error['input']!r}"
-        text = f"{error['msg']}{got}."
-    return f"{dotted(key)}: {text}" if key else text
+def depth_of(key: Key, content: Any) -> int:
+    """Return how many parts of a key there are in a table."""
+    for depth, part in enumerate(key):
+        try:
+            content = content[part]
+        except (LookupError, TypeError):
+            return depth
+    return len(key)
+
+
+def first_error(invalid: ValidationError) -> tuple[Key, str]:
+    """Return the key and the sentence of the first of pydantic's errors."""
+    error: Any = invalid.errors()[0]
+    context = error.get("ctx", {})
+    key = (*error["loc"], *context.get("key", ()))
+    if error["type"] == "wrong":
+        return key, context["text"]
+    if error["type"] == "value_error":  # one of Lockstep's
+        return key, str(context["error"])
+    got = "" if error["type"] == "missing" else f", got {error['input']!r}"
+    return key, f"{error['msg']}{got}."
 
 
 def dotted(key: Key) -> str:

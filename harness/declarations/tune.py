@@ -88,15 +88,14 @@ class Tune(Table):
 
     def value(self, config: Mapping[str, Any]) -> float:
         """Return the value of the tuned setting in a configuration."""
-        *above, last = self.path.split(".")
-        for name in above:
-            config = config[name]
-        value: float = config[last]
+        value: float = dict(leaves(config))[self.path]
         return value
 
-    def arm(self, config: Mapping[str, Any]) -> str:
-        """Return a text that is the same for all runs of an arm, and only for these."""
-        return json.dumps(self.settings(config, math.nan), sort_keys=True)
+
+def _put(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
+    first, *rest = path
+    inner = _put(content[first], rest, value) if rest else value
+    return {**content, first: inner}
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,10 @@ class Choice:
     """The value chosen for one arm.
 
     Attributes:
-        arm: the name from ``Tune.arm``.
         config: the settings of the arm with the chosen value.
         scores: value -> median of the metric; the worst score if it diverged.
     """
 
-    arm: str
     config: Mapping[str, Any]
     value: float
     scores: Mapping[float, float]
@@ -118,29 +115,6 @@ class Choice:
     def at_edge(self) -> bool:
         """Whether the value is the first or the last of the sweep."""
         return self.value in (min(self.scores), max(self.scores))
-
-
-def choose(
-    tune: Tune, metric: Metric, runs: Sequence[Run], records: Sequence[Record]
-) -> list[Choice]:
-    """Choose a value for each arm whose validation runs are all recorded.
-
-    The best median wins; if equal, the smallest value. A run that diverged, or whose
-    metric is NaN, is worse than any other.
-
-    Args:
-        runs: all validation runs.
-        records: of one backend and device. Records of other runs are ignored.
-    """
-    settled = {record.id: record for record in records if record.settled}
-    arms: dict[str, list[Run]] = {}
-    for run in runs:
-        arms.setdefault(tune.arm(run.config), []).append(run)
-    return [
-        _choice(tune, metric, name, [(run, settled[run.id]) for run in of])
-        for name, of in arms.items()
-        if all(run.id in settled for run in of)
-    ]
 
 
 def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experiment:
@@ -155,23 +129,77 @@ def with_choices(experiment: Experiment, *sources: Sequence[Record]) -> Experime
     """
     if experiment.tune is None:
         return experiment
-    chosen = {
-        scale: _choices(experiment, scale, sources) for scale in experiment.scales
-    }
+    devices = [_by_device(records, experiment.backends[0]) for records in sources]
+    chosen: dict[str, Sequence[Choice]] = {}
+    for scale in experiment.scales:
+        runs = experiment.validation_runs(scale)
+        for of_source in devices:
+            every = [_choices(experiment, runs, records) for records in of_source]
+            chosen[scale] = max(every, key=len)
+            if chosen[scale]:
+                break
     return experiment.model_copy(update={"choices": chosen})
 
 
-def choice_lines(experiment: Experiment, scale: str) -> list[str]:
-    """Return one line per arm for a terminal: its settings and the chosen value."""
-    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+def _by_device(records: Sequence[Record], backend: str) -> list[dict[str, Record]]:
+    """Return the settled records of a backend by id, for each device; first the CPU."""
+    devices: dict[str, dict[str, Record]] = {"cpu": {}}
+    for record in records:
+        if record.settled and record.subject["backend"] == backend:
+            devices.setdefault(record.subject["device"], {})[record.id] = record
+    return list(devices.values())
+
+
+def _choices(
+    experiment: Experiment, runs: Sequence[Run], records: Mapping[str, Record]
+) -> list[Choice]:
+    """Choose a value for each arm whose validation runs are all recorded.
+
+    The best median wins; if equal, the smallest value. A run that diverged, or whose
+    metric is NaN, is worse than any other.
+
+    Args:
+        runs: all validation runs.
+        records: the records of one backend and device by id.
+    """
+    tune = experiment.tune
     assert tune is not None
-    lines = []
-    for choice, settings in zip(chosen, _apart(tune, chosen), strict=True):
-        values = {k: value for k, value in settings.items() if value is not None}
-        arm = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in values.items())
-        score = f"{tune.metric} {choice.scores[choice.value]:.3g}"
-        lines.append(f"{arm}: {tune.path} {choice.value:g} ({score})")
-    return lines
+    metric = metrics_of(experiment.task)[tune.metric]
+    sign = 1.0 if metric.better == "smaller" else -1.0
+    arms: dict[str, dict[float, list[Run]]] = {}
+    for run in runs:
+        arm = json.dumps(tune.settings(run.config, math.nan), sort_keys=True)
+        values = arms.setdefault(arm, {})
+        values.setdefault(tune.value(run.config), []).append(run)
+    choices = []
+    for values in arms.values():
+        if not all(run.id in records for of in values.values() for run in of):
+            continue
+        costs = {
+            value: float(
+                np.median([_cost(tune, metric, sign, records[run.id]) for run in of])
+            )
+            for value, of in values.items()
+        }
+        best = min(costs, key=lambda value: costs[value])
+        scores = {value: sign * cost for value, cost in costs.items()}
+        choices.append(Choice(values[best][0].config, best, scores))
+    return choices
+
+
+def _cost(tune: Tune, metric: Metric, sign: float, record: Record) -> float:
+    """Return the cost of a run: infinite if it diverged."""
+    if record.status == "diverged":
+        return math.inf
+    try:
+        value = float(metric.read(record))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        expected = f"a record that has the metric {tune.metric!r}"
+        got = f"{type(error).__name__}: {error}"
+        remedy = "run the experiment anew, or name another metric in [tune]"
+        text = sentence(record.experiment, expected, got, remedy)
+        raise HarnessError(text) from error
+    return math.inf if math.isnan(value) else sign * value
 
 
 def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
@@ -187,85 +215,34 @@ def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
             tune.metric: score,
             "chosen": value == choice.value,
         }
-        for choice, settings in zip(chosen, _apart(tune, chosen), strict=True)
+        for choice, settings in zip(chosen, _differing(tune, chosen), strict=True)
         for value, score in choice.scores.items()
     ]
     return pd.DataFrame(rows)
 
 
-def _apart(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
+def choice_lines(experiment: Experiment, scale: str) -> list[str]:
+    """Return one line per arm for a terminal: its settings and the chosen value."""
+    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    lines = []
+    for choice, settings in zip(chosen, _differing(tune, chosen), strict=True):
+        values = {k: value for k, value in settings.items() if value is not None}
+        arm = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in values.items())
+        score = f"{tune.metric} {choice.scores[choice.value]:.3g}"
+        lines.append(f"{arm}: {tune.path} {choice.value:g} ({score})")
+    return lines
+
+
+def _differing(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
     """Return the settings of each arm that differ between arms."""
     settings = [dict(leaves(choice.config)) for choice in chosen]
     names = dict.fromkeys(name for each in settings for name in each)
-    apart = [
+    differing = [
         name
         for name in names
         if name != tune.path
         and name.rpartition(".")[2] not in ("file", "text")  # of an own optimizer
         and len({repr(each.get(name)) for each in settings}) > 1
     ]
-    return [{name: each.get(name) for name in apart} for each in settings]
-
-
-def _choices(
-    experiment: Experiment, scale: str, sources: Sequence[Sequence[Record]]
-) -> list[Choice]:
-    """Return the choices of the first source that has any."""
-    assert experiment.tune is not None
-    metric = metrics_of(experiment.task)[experiment.tune.metric]
-    runs = experiment.validation_runs(scale)
-    for records in sources:
-        by_device: dict[str, list[Record]] = {}
-        for record in records:
-            if record.subject["backend"] == experiment.backends[0]:
-                by_device.setdefault(record.subject["device"], []).append(record)
-        devices = sorted(by_device, key=lambda device: (device != "cpu", device))
-        every = [choose(experiment.tune, metric, runs, by_device[d]) for d in devices]
-        if any(every):
-            return max(every, key=len)
-    return []
-
-
-def _choice(
-    tune: Tune, metric: Metric, arm: str, trials: Sequence[tuple[Run, Record]]
-) -> Choice:
-    sign = 1.0 if metric.better == "smaller" else -1.0
-    costs = np.array(
-        [
-            np.median(
-                [
-                    _cost(tune.metric, metric, sign, record)
-                    for run, record in trials
-                    if tune.value(run.config) == value
-                ]
-            )
-            for value in tune.values
-        ]
-    )
-    best = int(np.argmin(costs))
-    scores = dict(zip(tune.values, (sign * costs).tolist(), strict=True))
-    config = next(
-        run.config for run, _ in trials if tune.value(run.config) == tune.values[best]
-    )
-    return Choice(arm, config, tune.values[best], scores)
-
-
-def _cost(name: str, metric: Metric, sign: float, record: Record) -> float:
-    """Return the cost of a run: infinite if it diverged."""
-    if record.status == "diverged":
-        return math.inf
-    try:
-        value = float(metric.read(record))
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        expected = f"a record that has the metric {name!r}"
-        got = f"{type(error).__name__}: {error}"
-        remedy = "run the experiment anew, or name another metric in [tune]"
-        text = sentence(record.experiment, expected, got, remedy)
-        raise HarnessError(text) from error
-    return math.inf if math.isnan(value) else sign * value
-
-
-def _put(content: Mapping[str, Any], path: Sequence[str], value: Any) -> dict[str, Any]:
-    first, *rest = path
-    inner = _put(content[first], rest, value) if rest else value
-    return {**content, first: inner}
+    return [{name: each.get(name) for name in differing} for each in settings]

@@ -23,7 +23,7 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-from lockstep.registry import BACKENDS
+from lockstep import registry
 
 TASKS = (
     "asynchronous_digits",
@@ -71,11 +71,17 @@ def models_of(task: str) -> str:
     return MODELS.get(task, task)
 
 
+def model(task: str, backend: str) -> ModuleType:
+    """Import a task's model file for a backend, such as ``TASK/torch_model.py``."""
+    file = registry.find(backend).model_file
+    return importlib.import_module(f"harness.tasks.{models_of(task)}.{file}")
+
+
 def runs_on(task: str) -> list[str]:
     """Return the backends that a task has a model file for."""
     home = Path(__file__).parent / models_of(task)
     return [
         name
-        for name, backend in BACKENDS.items()
-        if backend.model_file and (home / f"{backend.model_file}.py").exists()
+        for name, backend in registry.BACKENDS.items()
+        if (home / f"{backend.model_file}.py").exists()
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,10 @@ class Cell:
         series = np.array(padded, float).reshape(len(rows), length)
         return np.where(np.isnan(series), diverged, series)
 
+    def end(self, name: str) -> Floats:
+        """Return a series at the end, [seeds]; infinite if a run diverged."""
+        return self.column(name)[:, -1]
+
     def last(self, name: str) -> Floats:
         """Return a value of each run's summary, [seeds]; NaN if it is missing."""
         numbers = [record.summary.get(name, np.nan) for record in self.records]
@@ -77,12 +81,11 @@ def backend_of(record: Record) -> str:
     return backend if device == "cpu" else f"{backend} on {device}"
 
 
-def same_seeds(a: Cell, b: Cell) -> Iterator[tuple[Cell, Cell]]:
-    """Yield the two cells reduced to their common seeds, if they have any."""
+def paired(a: Cell, b: Cell) -> tuple[Cell, Cell]:
+    """Return two cells reduced to their common seeds."""
     common = {r.seed for r in a.records} & {r.seed for r in b.records}
-    if common:
-        shared = [[r for r in cell.records if r.seed in common] for cell in (a, b)]
-        yield replace(a, records=shared[0]), replace(b, records=shared[1])
+    one, other = ([r for r in cell.records if r.seed in common] for cell in (a, b))
+    return replace(a, records=one), replace(b, records=other)
 
 
 def on_gpus(records: Sequence[Record]) -> list[Record]:
@@ -112,3 +115,14 @@ def ratio(name: str, one: Any, other: Any) -> dict[str, Any]:
         pairs = np.asarray(one)[known], np.asarray(other)[known]
         effects = paired_effects(*pairs, "log ratio")
     return {key: float(np.exp(end)) for key, end in interval(name, effects).items()}
+
+
+def ratio_to(base: Cell | None, cell: Cell, name: str) -> dict[str, Any]:
+    """Return ``ratio`` = the end of a series / that of ``base``, paired by seed.
+
+    NaN without a base.
+    """
+    if base is None:
+        return ratio("ratio", [], [])
+    one, other = paired(cell, base)
+    return ratio("ratio", one.end(name), other.end(name))

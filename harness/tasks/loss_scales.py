@@ -1,16 +1,14 @@
-"""Check and create the loss scales that several tasks use, by name."""
+"""The loss scales that several tasks use, by name."""
 
 from __future__ import annotations
 
-import math
 from types import ModuleType
 from typing import Any, Literal, Required
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from harness.tasks.schema import Label, require
-from lockstep import registry
+from harness.tasks.schema import Label
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -20,8 +18,8 @@ class Method(TypedDict, total=False):
     Attributes:
         dtype: of weights and activations.
         scale: none, a fixed number, or a loss scaler of Lockstep.
-        arguments: of the scale, by name.
-        strict: whether the scaler has the original's quirks.
+        arguments: of the scale, by name; of a fixed one its ``value``.
+        strict: whether Backoff or LogMax has the original's quirks.
     """
 
     label: Required[Label]
@@ -35,20 +33,6 @@ class ScaledSettings:
     """The settings of a run with a loss scale."""
 
     method: Method
-
-    def check_method(self) -> None:
-        """Raise before any run if the scale does not accept its arguments."""
-        if self.strict:
-            scaler = self.scale in ("Backoff", "LogMax")
-            expected = "Backoff or LogMax where strict is true"
-            require(scaler, "method.scale", expected, self.scale)
-        if self.scale == "fixed":
-            value = self.arguments.get("value")
-            number = isinstance(value, int | float) and 0 < value < math.inf
-            alone = number and len(self.arguments) == 1
-            expected = "a value alone, a finite number > 0"
-            require(alone, "method.arguments", expected, self.arguments)
-        make_scale(self, registry.load("reference"))
 
     @property
     def label(self) -> str:
@@ -64,31 +48,23 @@ class ScaledSettings:
         return self.method.get("scale", "none")
 
     @property
-    def arguments(self) -> dict[str, Any]:
-        """The arguments of the scale, by name."""
-        return self.method.get("arguments", {})
-
-    @property
-    def strict(self) -> bool:
-        """Whether the scaler has the original's quirks."""
-        return self.method.get("strict", False)
-
-    @property
     def is_plain(self) -> bool:
         """Whether this is plain float32 training."""
         return self.dtype == "float32" and self.scale == "none"
 
 
-def make_scale(settings: ScaledSettings, names: ModuleType) -> Any:
+def make_scale(method: Method, names: ModuleType) -> Any:
     """Return the loss scale of a run as an argument of the wrapper in ``names``.
 
-    ``names`` is a backend, such as ``lockstep.pytorch``.
+    ``names`` is a backend, such as ``lockstep.pytorch``. An experiment makes each scale
+    on the reference when it is declared, so that wrong arguments are found then.
     """
-    if settings.scale == "none":
+    scale, arguments = method.get("scale", "none"), method.get("arguments", {})
+    if scale == "none":
         return None
-    if settings.scale == "fixed":
-        return settings.arguments["value"]
-    if settings.scale == "dynamic":
-        return names.DynamicLossScale(**settings.arguments)
-    scaler = names.AutomaticLossScaler
-    return scaler(settings.scale, settings.arguments, settings.strict)
+    if scale == "fixed":
+        return arguments["value"]
+    if scale == "dynamic":
+        return names.DynamicLossScale(**arguments)
+    strict = method.get("strict", False)
+    return names.AutomaticLossScaler(scale, arguments, strict)

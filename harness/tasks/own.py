@@ -7,7 +7,6 @@ the checkout.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import importlib.util
 import os
@@ -24,30 +23,29 @@ OURS = ("name", "file", "text")
 """The entries of a setting that are not passed to the function."""
 
 
-def fault(place: str, expected: str, got: str, remedy: str) -> HarnessError:
-    """Return the error about a file."""
-    return HarnessError(sentence(f"optimizer {place}", expected, got, remedy))
+def fault(place: str, expected: str, got: object, remedy: str) -> HarnessError:
+    """Return the error about a file; of an exception it names the first line."""
+    if isinstance(got, Exception):
+        got = f"{type(got).__name__}: {got}".splitlines()[0]
+    return HarnessError(sentence(f"optimizer {place}", expected, str(got), remedy))
 
 
-def located(place: str) -> tuple[Path, str]:
-    """Return the path and the function of ``mine.py:make``, without importing it.
+def path_of(place: str) -> Path:
+    """Return the path of ``mine.py:make``.
 
     Raises:
-        HarnessError: there is no such file or function, or it is no Python.
+        HarnessError: there is no such file.
     """
-    file, colon, function = place.rpartition(":")
-    path = ROOT / file
-    if not colon or not path.is_file():
-        got = f"no file {file}" if colon else "no function"
-        raise fault(place, "a file and a function, such as mine.py:make", got, "add it")
-    try:
-        tree = ast.parse(path.read_text("utf-8"))
-    except (SyntaxError, ValueError) as error:
-        raise fault(place, "a file of Python", str(error), "correct it") from error
-    names = [node.name for node in tree.body if hasattr(node, "name")]
-    if function not in names:
-        raise HarnessError(str(unknown_name(f"function of {file}", function, names)))
-    return path, function
+    path = ROOT / place.rpartition(":")[0]
+    if not path.is_file():
+        expected = "a file and a function, such as mine.py:make"
+        raise fault(place, expected, "no such file", "add it")
+    return path
+
+
+def text_of(path: Path) -> str:
+    """Return the digest of a file's text: 12 hexadecimal digits."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
 
 
 def described(optimizer: Mapping[str, Any]) -> dict[str, Any]:
@@ -57,33 +55,32 @@ def described(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     """
     if "text" in optimizer:
         return dict(optimizer)
-    path, function = located(optimizer["file"])
-    name = f"{path.name}:{function}"
-    return {"name": name, "text": text_of(path), **optimizer}
-
-
-def text_of(path: Path) -> str:
-    """Return the digest of a file's text: 12 hexadecimal digits."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    place = optimizer["file"]
+    path, function = path_of(place), place.rpartition(":")[2]
+    return {"name": f"{path.name}:{function}", "text": text_of(path), **optimizer}
 
 
 def load(place: str) -> Callable[..., Any]:
     """Import the function.
 
     Raises:
-        HarnessError: the file cannot be imported.
+        HarnessError: the file cannot be imported, or has no such function.
     """
-    path, function = located(place)
+    path, name = path_of(place), place.rpartition(":")[2]
     spec = importlib.util.spec_from_file_location(f"own_{text_of(path)}", path)
-    assert spec is not None and spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise fault(place, "a file of Python", path.name, "name it mine.py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise fault(place, "a file that can be imported", got, "correct it") from error
-    made: Callable[..., Any] = getattr(module, function)
-    return made
+        raise fault(
+            place, "a file that can be imported", error, "correct it"
+        ) from error
+    if not hasattr(module, name):
+        raise HarnessError(str(unknown_name(f"function of {path}", name, dir(module))))
+    function: Callable[..., Any] = getattr(module, name)
+    return function
 
 
 def make(optimizer: Mapping[str, Any], parameters: Iterable[Any], kind: type) -> Any:
@@ -94,17 +91,16 @@ def make(optimizer: Mapping[str, Any], parameters: Iterable[Any], kind: type) ->
             raises or returns something else than a ``kind``.
     """
     place = optimizer["file"]
-    if text_of(located(place)[0]) != optimizer["text"]:
-        got, remedy = "another text", "start the runs again"
-        raise fault(place, "the text that the runs were declared with", got, remedy)
+    if text_of(path_of(place)) != optimizer["text"]:
+        expected, remedy = "the text that the runs were declared with", "start again"
+        raise fault(place, expected, "another text", remedy)
+    function = load(place)
     settings = {key: value for key, value in optimizer.items() if key not in OURS}
     expected = f"an optimizer of {kind.__module__.partition('.')[0]}"
-    function = load(place)
     try:
         made = function(list(parameters), **settings)
     except Exception as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise fault(place, expected, got, "correct the function") from error
+        raise fault(place, expected, error, "correct the function") from error
     if not isinstance(made, kind):
         raise fault(place, expected, f"{made!r:.80}", "return one")
     return made
@@ -118,7 +114,7 @@ def relative(place: str) -> str:
 
 def keep(place: str, folder: Path) -> None:
     """Copy the file beside the records of its runs."""
-    path = located(place)[0]
+    path = path_of(place)
     kept = folder / "optimizers" / f"{path.stem}-{text_of(path)}.py"
     kept.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path, kept)

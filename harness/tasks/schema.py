@@ -6,22 +6,30 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ConfigDict, Field, StrictFloat, StrictInt
+from pydantic import (
+    AfterValidator,
+    ConfigDict,
+    Field,
+    StrictFloat,
+    StrictInt,
+    StringConstraints,
+)
 from pydantic.dataclasses import dataclass
 
+from harness.declarations.toml_files import wrong
 from harness.tasks import own
-from lockstep.errors import OutOfRangeError, sentence, unknown_name
+from lockstep.errors import unknown_name
 from lockstep.optimizers import OPTIMIZERS
 
-LONGEST_LABEL = 30
-"""The number of characters that fit beside an axis of a figure."""
 
+def require(claim: bool, setting: str, expected: str, got: object) -> None:
+    """Raise an error that pydantic reports, in one sentence, unless ``claim`` holds.
 
-def require(claim: bool, subject: str, expected: str, got: object) -> None:
-    """Raise OutOfRangeError, in one sentence, unless ``claim`` holds."""
+    ``setting`` is its dotted path.
+    """
     if not claim:
-        remedy = "change it in the experiment's file"
-        raise OutOfRangeError(sentence(subject, expected, str(got), remedy))
+        text = f"expected {expected}, got {got}; change it there."
+        raise wrong(text, *setting.split("."))
 
 
 def bound(optimizer: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,17 +43,9 @@ def bound(optimizer: Mapping[str, Any]) -> dict[str, Any]:
     return {"name": name, **OPTIMIZERS[name].bind((), arguments)}
 
 
-def usable(label: str) -> str:
-    """Return a label; raise OutOfRangeError unless it fits in tables and figures."""
-    # matplotlib reads a dollar sign as the start of a formula.
-    plain = label.isprintable() and "$" not in label
-    fits = plain and 0 < len(label.strip()) <= LONGEST_LABEL
-    expected = f"a text of 1 to {LONGEST_LABEL} characters, without $ or line breaks"
-    require(fits, "label", expected, repr(label))
-    return label
-
-
 Count = Annotated[StrictInt, Field(gt=0)]
+Even = Annotated[StrictInt, Field(gt=0, multiple_of=2)]
+"""A number of checkpoints of which one is at half time."""
 Number = StrictInt | StrictFloat
 """An integer stays one: it is part of a run's id."""
 Positive = Annotated[Number, Field(gt=0, lt=math.inf)]
@@ -53,20 +53,33 @@ Real = Annotated[float, Field(strict=True, gt=0, lt=math.inf)]
 """A number > 0; an integer becomes a float."""
 Optimizer = Annotated[dict[str, Any], AfterValidator(bound)]
 """The name of an optimizer of TensorFlow 1 and all of its arguments."""
-Label = Annotated[str, AfterValidator(usable)]
+Label = Annotated[
+    str, StringConstraints(min_length=1, max_length=30, pattern=r"^[^$\n]*$")
+]
+"""A text that fits beside an axis of a figure; matplotlib reads $ as a formula."""
 
 settings = dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 """Decorator of a task's ``Settings``."""
 
 
-def require_spread(checkpoints: int, steps: int) -> None:
-    """Raise OutOfRangeError unless checkpoints are possible at equal distances."""
-    got = f"{checkpoints} for {steps} steps"
-    even = steps % checkpoints == 0
-    require(even, "checkpoints", "a number that divides steps", got)
+@settings
+class Measured:
+    """The settings of a run that is measured before training and at equal distances.
 
+    Attributes:
+        steps: optimizer steps of training.
+        checkpoints: the number of measurements during training.
+    """
 
-def spread(checkpoints: int, steps: int) -> list[int]:
-    """Return the steps of checkpoints at equal distances, including 0."""
-    interval = steps // checkpoints
-    return [interval * k for k in range(checkpoints + 1)]
+    steps: Count
+    checkpoints: Count
+
+    def __post_init__(self) -> None:
+        got = f"{self.checkpoints} for {self.steps} steps"
+        even = self.steps % self.checkpoints == 0
+        require(even, "checkpoints", "a number that divides steps", got)
+
+    @property
+    def measured_at(self) -> list[int]:
+        """The steps after which a run is measured, including 0."""
+        return [*range(0, self.steps + 1, self.steps // self.checkpoints)]

@@ -11,36 +11,79 @@ from harness.errors import HarnessError
 from harness.tests.declared import declared
 
 GOOD = (declare.EXPERIMENTS / "absent_tasks.toml").read_text("utf-8")
+ARM = 'arm = { wrapper = "none", presence = 0.02, "optimizer.name" = "Adam" }'
 
 DAMAGES = {
-    "unknown key": ('title = "', 'titel = "', "did you mean 'title'?"),
+    "unknown key": ('title = "', 'titel = "', "line 2, titel: .*mean 'title'"),
     "unknown task": ("multitask_digits", "multitask_digit", "'multitask_digits'?"),
-    "unknown backend": (
-        '"tf"]',
-        '"tensorflow"]',
-        "expected one of keras3, pytorch, ref",
+    "unknown backend": ('"tf"]', '"tensorflow"]', "expected one of keras3, pytorch"),
+    "unknown setting": (
+        "hidden = 32",
+        "hiden = 32",
+        "line 10, fixed.hiden: .*'hidden'",
     ),
-    "unknown setting": ("hidden = 32", "hiden = 32", "did you mean 'hidden'?"),
-    "unknown scale": (
-        "[scale.std]",
-        "[scale.standard]",
-        "expected the scales quick, std, full",
-    ),
-    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", "fixed and scale.qui"),
+    "unknown scale": ("[scale.std]", "[scale.standard]", "expected one of full, quick"),
+    "setting twice": ("batch = 32", "batch = 32\nsteps = 5", "got fixed and scale.qui"),
     "setting nowhere": (
         "batch = 32",
         "",
-        "expected batch in one of fixed, vary, scale.quick",
+        "expected batch in one of fixed, vary, scale",
     ),
-    "no seeds": ("seeds = 20", "seeds = 0", "scale.std.seeds: Input"),
+    "no seeds": ("seeds = 20", "seeds = 0", "line 32, scale.std.seeds: Input"),
     "no reason": ('because = "Shows', 'seeds_because = "Shows', "quick.because"),
     "no list": ("presence = [1.0, 0.5, 0.1, 0.02]", "presence = 1.0", "valid list"),
     "no table": ("[fixed]", "[fixed.more]", "setting: expected one of"),
-    "no TOML": ("[fixed]", "[fixed", "expected TOML"),
+    "no TOML": ("[fixed]", "[fixed", "expected TOML, got .*line 8"),
     "no budget": ("budget_minutes = 16\n", "", "budget_minutes: Field required"),
     "seeds of [tune]": ("seeds = 20", "seeds = 1001", "less than or equal to 1000"),
+    # What the task checks.
+    "a wrong value": ("hidden = 32", 'hidden = "a"', "line 10, fixed.hidden: Input"),
+    "what does not divide": (
+        "= 10  ",
+        "= 6  ",
+        "line 11, fixed.checkpoints: .* for 400",
+    ),
+    # Comparisons.
+    "key of a comparison": ('because = "for a', 'becaus = "for a', "mean 'because'?"),
+    "no claim": ('claim = "With Adam', 'name2 = "With Adam', "got 'name2'"),
+    "unknown metric": ('= "head movement"', '= "los"', "did you mean 'loss'?"),
+    "unknown effect": ('"log ratio"', '"ratio"', "effect: expected one of differ"),
+    "setting of no arm": (ARM, ARM.replace("wrapper", "wraper"), "mean 'wrapper'?"),
+    "a value that no run has": (
+        ARM,
+        ARM.replace("0.02", "0.03"),
+        r"line 47, .*\.presence: expected a value that some run has \(1.0, 0.5, 0.1, 0",
+    ),
+    "several configurations": (
+        ARM,
+        'arm = { wrapper = "none", presence = 0.02 }',
+        "arm: expected settings that exactly one combination of vary has, got 3",
+    ),
+    "no arm": (ARM, 'arm = "none"', "arm: Input should be"),
+    "the same arm": (ARM, ARM.replace("none", "default"), "against: expected another"),
+    "no interval": ("low = 0.0\n", "", "low: expected low, high or both"),
+    "settings that no effect takes": (
+        "low = 0.0\n",
+        'low = 0.0\nover = ["presence"]\n',
+        "over: expected no settings for the effect 'log ratio'",
+    ),
+    "a share of no settings": (
+        '"log ratio"',
+        '"share of settings"',
+        "over: expected settings that are combined",
+    ),
+    "a slope of two arms": (
+        'effect = "log ratio"',
+        'effect = "slope per doubling"\nover = ["presence"]',
+        "over: expected one setting, and no arm to compare with",
+    ),
+    "a name twice": (
+        'name = "heads-momentum"',
+        'name = "heads-adam"',
+        "name: expected a name that no comparison above it has, got 'heads-adam'",
+    ),
 }
-"""What is replaced by what, and a part of the sentence."""
+"""What is replaced by what, and what the sentence has."""
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
@@ -49,94 +92,10 @@ def test_a_damaged_file_is_one_sentence(
 ) -> None:
     old, new, expected = damage
     assert old in GOOD
-    assert expected in refused(tmp_path, GOOD.replace(old, new, 1))
-
-
-def refused(folder: Path, text: str) -> str:
-    """Return the sentence with which a file of this text is refused."""
-    path = folder / "broken.toml"
-    path.write_text(text, "utf-8")
-    with pytest.raises(HarnessError, match=r"^broken\.toml.*: .+$") as raised:
+    path = tmp_path / "broken.toml"
+    path.write_text(GOOD.replace(old, new, 1), "utf-8")
+    with pytest.raises(HarnessError, match=rf"^broken\.toml: .*{expected}.*$"):
         declare.read(path)
-    return str(raised.value)
-
-
-def test_an_unknown_name_gives_the_nearest() -> None:
-    with pytest.raises(HarnessError, match="did you mean 'absent_tasks'"):
-        declare.find("absent_task")
-    with pytest.raises(HarnessError, match="did you mean 'quick'"):
-        declare.find("absent_tasks").runs("quik")
-
-
-def test_ids_are_stable_and_follow_every_setting() -> None:
-    runs = declare.find("absent_tasks").runs("std")
-    assert len({run.id for run in runs}) == len(runs) == 480
-    again = declare.find("absent_tasks").runs("std")
-    assert [run.id for run in again] == [run.id for run in runs]
-    run = declare.Run("e", "t", {"steps": 1}, seed=0)
-    assert run.id == "843686fb46e2"
-
-
-def test_any_first_part_of_a_sweep_is_balanced() -> None:
-    runs = declare.find("absent_tasks").runs("std")
-    assert [run.seed for run in runs[:25]] == [0] * 24 + [1]
-
-
-# -- primary comparisons ---------------------------------------------------------------
-
-ARM = 'arm = { wrapper = "none", presence = 0.02, "optimizer.name" = "Adam" }'
-BAD_PRIMARIES = {
-    "unknown key": ('because = "for a', 'becaus = "for a', "mean 'because'?"),
-    "no claim": ('claim = "With Adam', 'name2 = "With Adam', "got 'name2'"),
-    "unknown metric": (
-        'metric = "head movement"',
-        'metric = "los"',
-        "did you mean 'loss'?",
-    ),
-    "unknown effect": ('"log ratio"', '"ratio"', "effect: expected one of differ"),
-    "unknown setting": (ARM, ARM.replace("wrapper", "wraper"), "mean 'wrapper'?"),
-    "a value that no run has": (
-        ARM,
-        ARM.replace("0.02", "0.03"),
-        "arm.presence: expected a value that some run has (1.0, 0.5, 0.1, 0.02), got",
-    ),
-    "several configurations": (
-        ARM,
-        'arm = { wrapper = "none", presence = 0.02 }',
-        "arm: expected settings that exactly one combination of vary has, got 3",
-    ),
-    "no table": (ARM, 'arm = "none"', "arm: Input should be"),
-    "the same arm": (ARM, ARM.replace("none", "default"), "against: expected another"),
-    "no interval": ("low = 0.0\n", "", "low: expected low, high or both"),
-    "settings that no effect takes": (
-        "low = 0.0\n",
-        'low = 0.0\nover = ["presence"]\n',
-        "over: expected settings for share of settings and slope per doubling, none",
-    ),
-    "a share of no settings": (
-        '"log ratio"',
-        '"share of settings"',
-        "over: expected settings for share of settings",
-    ),
-    "a slope of two arms": (
-        'effect = "log ratio"',
-        'effect = "slope per doubling"\nover = ["presence"]',
-        "over: expected one setting in over, and no other arm, for a slope",
-    ),
-    "a name twice": (
-        'name = "heads-momentum"',
-        'name = "heads-adam"',
-        "name: expected a name that no comparison above it has, got 'heads-adam'",
-    ),
-}
-
-
-@pytest.mark.parametrize("damage", BAD_PRIMARIES.values(), ids=BAD_PRIMARIES.keys())
-def test_a_comparison_that_cannot_be_judged_is_refused(
-    tmp_path: Path, damage: tuple[str, str, str]
-) -> None:
-    old, new, expected = damage
-    assert expected in refused(tmp_path, GOOD.replace(old, new, 1))
 
 
 def test_more_than_five_comparisons_are_refused(tmp_path: Path) -> None:
@@ -146,6 +105,20 @@ def test_more_than_five_comparisons_are_refused(tmp_path: Path) -> None:
     path.write_text("\n\n".join([GOOD, *more]), "utf-8")
     with pytest.raises(HarnessError, match=r"should have at most 5 items"):
         declare.read(path)
+
+
+def test_an_unknown_name_gives_the_nearest() -> None:
+    with pytest.raises(HarnessError, match="did you mean 'absent_tasks'"):
+        declare.find("absent_task")
+    with pytest.raises(HarnessError, match="did you mean 'quick'"):
+        declare.find("absent_tasks").runs("quik")
+
+
+def test_ids_are_stable_and_any_first_part_of_the_runs_is_balanced() -> None:
+    runs = declare.find("absent_tasks").runs("std")
+    assert len({run.id for run in runs}) == len(runs) == 480
+    assert [run.seed for run in runs[:25]] == [0] * 24 + [1]
+    assert declare.Run("e", "t", {"steps": 1}, seed=0).id == "843686fb46e2"
 
 
 @pytest.mark.parametrize(

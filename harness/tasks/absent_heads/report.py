@@ -22,7 +22,7 @@ from harness.figures.plot import Drawing
 from harness.records.record import Record
 from harness.statistics import Floats
 from harness.tasks.absent_heads.training import WRAPPED
-from harness.tasks.cells import Cell, ratio, same_seeds
+from harness.tasks.cells import Cell, paired, ratio
 
 Read: TypeAlias = Callable[[Record], float]
 """Reads a value of a run, such as its loss."""
@@ -61,8 +61,9 @@ def against_zeros(of: Sequence[Cell]) -> Iterator[tuple[Cell, Cell]]:
         optimizer = {**fed.settings.optimizer, "learning_rate": rate_of(other)}
         arm = {"wrapper": other.settings.wrapper, "optimizer": optimizer}
         alike = replace(fed.settings, **arm) == other.settings
-        if fed.backend == other.backend and alike:
-            yield from same_seeds(fed, other)
+        pair = paired(fed, other)
+        if fed.backend == other.backend and alike and pair[0].records:
+            yield pair
 
 
 def rate_of(cell: Cell) -> float:

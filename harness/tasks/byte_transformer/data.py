@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,29 @@ class Shape(NamedTuple):
     context: int = 64
 
 
+class Plan(NamedTuple):
+    """All data of a run.
+
+    Attributes:
+        batches: [steps, batch, context + 1] int32, the training windows.
+        held_out: [windows, context + 1] int32, the same for every seed.
+        weights: the first weights of the transformer by name.
+    """
+
+    batches: Array
+    held_out: Array
+    weights: dict[str, Array]
+
+
+def make_plan(of: Any, seed: int) -> Plan:
+    """Draw the data of a run whose settings ``of`` have the sizes and a ``shape``."""
+    streams = [np.random.default_rng((seed, k)) for k in range(2)]
+    text, size = split(), (of.steps, of.batch)
+    batches = draw_windows(text.training, *size, of.context, streams[0])
+    held_out = held_out_windows(text.held_out, of.windows, of.context)
+    return Plan(batches, held_out, first_weights(of.shape, streams[1]))
+
+
 @cache
 def split() -> Text:
     """Return the topics of Python's help, split by paragraphs.
@@ -68,14 +91,16 @@ def draw_windows(
 
     The model sees all bytes but the last, and predicts all but the first.
     """
-    starts = stream.integers(len(text) - context, size=(steps, batch))
-    return _windows(text, starts, context)
+    starts = stream.integers(len(text) - context, size=(steps, batch, 1))
+    windows: Array = text[starts + np.arange(context + 1)]
+    return windows.astype(np.int32)
 
 
 def held_out_windows(text: Array, windows: int, context: int) -> Array:
     """Return windows at equal distances: [windows, context + 1] int32."""
     starts = np.linspace(0, len(text) - context - 1, windows).astype(np.int64)
-    return _windows(text, starts, context)
+    windows_of: Array = text[starts[:, None] + np.arange(context + 1)]
+    return windows_of.astype(np.int32)
 
 
 def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]:
@@ -105,8 +130,3 @@ def first_weights(shape: Shape, stream: np.random.Generator) -> dict[str, Array]
     for k in range(shape.layers):
         norms += [f"layer {k}/attention/norm", f"layer {k}/mlp/norm"]
     return weights | {name: np.ones(width, np.float32) for name in norms}
-
-
-def _windows(text: Array, starts: Array, context: int) -> Array:
-    windows: Array = text[starts[..., None] + np.arange(context + 1)]
-    return windows.astype(np.int32)

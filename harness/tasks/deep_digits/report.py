@@ -23,9 +23,10 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats
-from harness.tasks.cells import Cell, cells, interval, ratio, same_seeds
-from harness.tasks.checks import Check, all_hold
+from harness.tasks.cells import Cell, cells, interval, ratio_to
+from harness.tasks.checks import all_hold
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
+from harness.tasks.loss_scales import Method
 
 
 def loss(record: Record) -> float:
@@ -50,35 +51,42 @@ WINDOWS = {"dynamic": "increment_period", "Backoff": "step_window"}
 
 def judge(records: Sequence[Record]) -> Judgement:
     of = cells(records, Settings, lambda settings: {"method": settings.label})
+    plain = {cell.backend: cell for cell in of if cell.settings.is_plain}
+    scales = pd.DataFrame([scale_row(cell) for cell in of])
     frames = {
-        "losses": pd.DataFrame([_losses(cell, of) for cell in of]),
-        "scales": pd.DataFrame([_scales(cell) for cell in of]),
+        "losses": pd.DataFrame([loss_row(cell, plain) for cell in of]),
+        "scales": scales,
         "underflow": underflow(of),
         "curves": curves(of),
     }
-    return Judgement(frames, [check(of, frames["scales"])])
+    windows = {
+        cell.settings.label: window
+        for cell in of
+        if (window := window_of(cell.settings.method))
+    }
+    moving = scales[scales["method"].isin(windows)]
+    check = "after one overflow dynamic and Backoff are back in a window of steps"
+    back = moving["recovery"] <= moving["method"].map(windows)
+    return Judgement(frames, [(check, all_hold(back))])
 
 
-def _losses(cell: Cell, of: Sequence[Cell]) -> dict[str, Any]:
+def loss_row(cell: Cell, plain: Mapping[str, Cell]) -> dict[str, Any]:
     """Return the final held-out loss, the median over the seeds.
 
     ``ratio`` = loss / loss of float32 without a scale on the same backend, paired by
     seed; NaN without such a run.
     """
-    plain = [b for b in of if b.settings.is_plain and b.backend == cell.backend]
-    pairs = [pair for base in plain[:1] for pair in same_seeds(cell, base)]
-    losses = [[c.column("loss")[:, -1] for c in pair] for pair in pairs]
     return {
         **cell.labels,
         "dtype": cell.settings.dtype,
         "scale": cell.settings.scale,
-        **interval("loss", cell.column("loss")[:, -1]),
-        **ratio("ratio", *(losses[0] if losses else ([], []))),
+        **interval("loss", cell.end("loss")),
+        **ratio_to(plain.get(cell.backend), cell, "loss"),
         "seeds": len(cell.records),
     }
 
 
-def _scales(cell: Cell) -> dict[str, Any]:
+def scale_row(cell: Cell) -> dict[str, Any]:
     """Return the values of a scale, medians over the seeds.
 
     ``recovery`` from the injected overflow is in steps, infinite if not within the run.
@@ -94,6 +102,14 @@ def _scales(cell: Cell) -> dict[str, Any]:
         "runs": len(cell.records),
         "pinned": int((moves & (cell.last("before") == 1)).sum()),
     }
+
+
+def window_of(method: Method) -> int:
+    """Return the steps between two increases of a scale; 0 if it has no such window."""
+    name = WINDOWS.get(method.get("scale", "none"), "")
+    if not name or method.get("strict", False):
+        return 0
+    return int(method.get("arguments", {}).get(name, 2000))
 
 
 def curves(of: Sequence[Cell]) -> pd.DataFrame:
@@ -128,22 +144,6 @@ def flushed(summary: Mapping[str, float], powers: Any) -> Floats:
     counts = np.array([summary.get(f"weights/{each}", 0.0) for each in EXPONENTS])
     below = EXPONENTS + np.asarray(powers)[:, None] < FLUSHED
     return np.asarray(below @ counts / counts.sum())
-
-
-def check(of: Sequence[Cell], scales: pd.DataFrame) -> Check:
-    """Return whether the scales recover, on every backend."""
-    windows = {
-        cell.settings.label: int(
-            cell.settings.arguments.get(WINDOWS[cell.settings.scale], 2000)
-        )
-        for cell in of
-        if cell.settings.scale in WINDOWS and not cell.settings.strict
-    }
-    moving = scales[scales["method"].isin(windows)]
-    return (
-        "after one overflow dynamic and Backoff are back in a window of steps",
-        all_hold(moving["recovery"] <= moving["method"].map(windows)),
-    )
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

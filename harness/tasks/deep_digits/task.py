@@ -17,15 +17,9 @@ from pydantic import Field, StrictInt
 from harness.records.record import Outcome
 from harness.tasks import backends, training
 from harness.tasks.digits import CLASSES, INPUTS, Images, split
-from harness.tasks.loss_scales import Method, ScaledSettings
-from harness.tasks.schema import (
-    Count,
-    Positive,
-    require,
-    require_spread,
-    settings,
-    spread,
-)
+from harness.tasks.loss_scales import Method, ScaledSettings, make_scale
+from harness.tasks.schema import Count, Measured, Positive, require, settings
+from lockstep import reference
 from lockstep.interface import Array
 
 GAINS = (0.5, 1.1, 1.0)
@@ -37,8 +31,8 @@ LOWEST, HIGHEST = -70, 10
 
 
 @settings
-class Settings(ScaledSettings):
-    """The settings of one run.
+class Settings(ScaledSettings, Measured):
+    """The settings of one run, in whose middle one step has an infinite loss.
 
     Attributes:
         loss_log2: the loss is multiplied by 2**loss_log2, and ``rate`` divided by it.
@@ -47,8 +41,6 @@ class Settings(ScaledSettings):
         width: the units of each layer. For orthogonal first weights there must be a
             unit for each class, and no more units than inputs.
         batch: images per step.
-        steps: optimizer steps; the middle one has an infinite loss.
-        checkpoints: the number of measurements, at equal distances.
     """
 
     method: Method
@@ -57,23 +49,17 @@ class Settings(ScaledSettings):
     depth: Count
     width: Annotated[StrictInt, Field(ge=CLASSES, le=INPUTS)]
     batch: Count
-    steps: Count
-    checkpoints: Count
 
     def __post_init__(self) -> None:
-        require_spread(self.checkpoints, self.steps)
+        super().__post_init__()
         half = self.dtype != "bfloat16"
         require(half, "method.dtype", "float32 or float16", self.dtype)
-        self.check_method()
+        make_scale(self.method, reference)
 
     @property
     def overflow(self) -> int:
         """The index of the step with an infinite loss."""
         return self.steps // 2
-
-    @property
-    def measured_at(self) -> list[int]:
-        return spread(self.checkpoints, self.steps)
 
 
 class Plan(NamedTuple):

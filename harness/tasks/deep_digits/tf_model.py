@@ -46,7 +46,7 @@ class Trainer:
         self.count = tf.Variable(0, dtype=tf.int64, trainable=False)
         rate = settings.rate * 2.0**-settings.loss_log2
         base = lockstep.MomentumOptimizer(rate, MOMENTUM)
-        scale = make_scale(settings, lockstep)
+        scale = make_scale(settings.method, lockstep)
         self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
         self.optimizer.create_slots(self.weights)
         state = [self.count, *self.optimizer.variables()]

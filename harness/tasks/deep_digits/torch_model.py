@@ -33,7 +33,7 @@ class Trainer:
         ]
         rate = self.settings.rate * 2.0**-self.settings.loss_log2
         base = torch.optim.SGD(self.weights, lr=rate, momentum=MOMENTUM)
-        scale = make_scale(self.settings, lockstep)
+        scale = make_scale(self.settings.method, lockstep)
         self.optimizer = lockstep.MixedPrecisionOptimizerWrapper(base, scale)
 
     def on_device(self, images: Images) -> Images:

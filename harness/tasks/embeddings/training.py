@@ -16,14 +16,7 @@ import numpy as np
 
 from harness.records.record import Outcome
 from harness.tasks import backends, training
-from harness.tasks.schema import (
-    Count,
-    Optimizer,
-    Real,
-    require_spread,
-    settings,
-    spread,
-)
+from harness.tasks.schema import Count, Measured, Optimizer, Real, settings
 from lockstep.interface import Array
 from lockstep.optimizers import OPTIMIZERS
 
@@ -35,7 +28,7 @@ OVER = 1 + 1e-6
 
 
 @settings
-class EmbeddingSettings:
+class EmbeddingSettings(Measured):
     """The settings of one run, whatever its rows represent.
 
     Attributes:
@@ -44,8 +37,6 @@ class EmbeddingSettings:
             ``lookup``, rows as they are looked up. A task has some of them.
         max_norm: the largest norm of an unchanged row.
         start: the root mean square of the initial norms of limited rows.
-        steps: optimizer steps of training.
-        checkpoints: measurements during training, at equal distances.
         batch: examples per step.
         width: elements of a row.
     """
@@ -54,13 +45,8 @@ class EmbeddingSettings:
     limit: str
     max_norm: Real
     start: Real
-    steps: Count
-    checkpoints: Count
     batch: Count
     width: Count
-
-    def __post_init__(self) -> None:
-        require_spread(self.checkpoints, self.steps)
 
     @property
     def optimizer_class(self) -> str:
@@ -70,10 +56,6 @@ class EmbeddingSettings:
     @property
     def arguments(self) -> dict[str, Any]:
         return {name: v for name, v in self.optimizer.items() if name != "name"}
-
-    @property
-    def measured_at(self) -> list[int]:
-        return spread(self.checkpoints, self.steps)
 
 
 class Plan(NamedTuple):

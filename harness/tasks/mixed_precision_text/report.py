@@ -13,8 +13,8 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import Floats, bootstrap, median
-from harness.tasks.cells import Cell, cells, ratio, same_seeds
+from harness.statistics import bootstrap, median
+from harness.tasks.cells import Cell, cells, ratio_to
 from harness.tasks.checks import all_hold
 from harness.tasks.mixed_precision_text.task import Settings
 
@@ -42,11 +42,6 @@ def judge(records: Sequence[Record]) -> Judgement:
     return Judgement({"ends": ends(of)}, [(check, all_hold(skipped))])
 
 
-def _bits(cell: Cell) -> Floats:
-    """Return the final held-out bits per byte, [seeds]; infinite if a run diverged."""
-    return cell.column("bits")[:, -1]
-
-
 def ends(of: Sequence[Cell]) -> pd.DataFrame:
     """The final held-out bits per byte, medians over the seeds with intervals.
 
@@ -55,30 +50,21 @@ def ends(of: Sequence[Cell]) -> pd.DataFrame:
     method and backend.
     """
     best: dict[tuple[str, str], Cell] = {}
-    for cell in sorted(of, key=lambda cell: float(np.median(_bits(cell)))):
+    for cell in sorted(of, key=lambda cell: float(np.median(cell.end("bits")))):
         best.setdefault((cell.settings.label, cell.backend), cell)
     plain = {c.backend: c for c in best.values() if c.settings.is_plain}
-    rows = []
-    for cell in of:
-        settings = cell.settings
-        rows.append(
-            {
-                **cell.labels,
-                "plain": settings.is_plain,
-                "best": cell is best[settings.label, cell.backend],
-                **bootstrap(median, _bits(cell)).named("bits"),
-                **_over(cell, plain.get(cell.backend)),
-                "seeds": len(cell.records),
-            }
-        )
+    rows = [
+        {
+            **cell.labels,
+            "plain": cell.settings.is_plain,
+            "best": cell is best[cell.settings.label, cell.backend],
+            **bootstrap(median, cell.end("bits")).named("bits"),
+            **ratio_to(plain.get(cell.backend), cell, "bits"),
+            "seeds": len(cell.records),
+        }
+        for cell in of
+    ]
     return pd.DataFrame(rows)
-
-
-def _over(cell: Cell, base: Cell | None) -> dict[str, float]:
-    """Return the ratio of bits, and its interval."""
-    for pair in same_seeds(cell, base) if base else ():
-        return ratio("ratio", *map(_bits, pair))
-    return ratio("ratio", [], [])
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

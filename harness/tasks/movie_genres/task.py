@@ -18,14 +18,7 @@ import pandas as pd
 from harness.records.record import Outcome
 from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
 from harness.tasks.packaged import packaged_file
-from harness.tasks.schema import (
-    Count,
-    Optimizer,
-    require,
-    require_spread,
-    settings,
-    spread,
-)
+from harness.tasks.schema import Count, Even, Measured, Optimizer, settings
 from lockstep.interface import Array
 
 GENRES = (
@@ -53,32 +46,19 @@ RAREST = "Documentary"
 
 
 @settings
-class Settings:
+class Settings(Measured):
     """The settings of one run.
 
     Attributes:
-        steps: optimizer steps of training.
-        checkpoints: the number of measurements during training, at equal distances;
-            even, so that one is at half time.
         batch: ratings per step.
         hidden: the width of the trunk.
     """
 
     optimizer: Optimizer
     wrapper: Wrapper
-    steps: Count
-    checkpoints: Count
+    checkpoints: Even
     batch: Count
     hidden: Count
-
-    def __post_init__(self) -> None:
-        even = self.checkpoints % 2 == 0
-        require(even, "checkpoints", "an even number", self.checkpoints)
-        require_spread(self.checkpoints, self.steps)
-
-    @property
-    def measured_at(self) -> list[int]:
-        return spread(self.checkpoints, self.steps)
 
 
 HELD_OUT = 10_000

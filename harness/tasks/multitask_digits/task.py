@@ -18,14 +18,7 @@ from pydantic import Field, StrictInt
 from harness.records.record import Outcome
 from harness.tasks import digits
 from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
-from harness.tasks.schema import (
-    Count,
-    Optimizer,
-    require,
-    require_spread,
-    settings,
-    spread,
-)
+from harness.tasks.schema import Count, Even, Measured, Optimizer, require, settings
 from lockstep.interface import Array
 
 TASKS = ("digit", "parity", "centre")
@@ -33,16 +26,13 @@ ABSENTEE = "parity"
 
 
 @settings
-class Settings:
+class Settings(Measured):
     """The settings of one run.
 
     Attributes:
         presence: the probability p that a task is present in a step.
-        steps: optimizer steps of training.
         absence: the numbers of further steps, without parity, after which the state is
             measured.
-        checkpoints: the number of measurements during training, at equal distances;
-            even, so that one is at half time.
         batch: images per step.
         hidden: the width of the trunk.
     """
@@ -50,23 +40,19 @@ class Settings:
     optimizer: Optimizer
     wrapper: Wrapper
     presence: Annotated[float, Field(strict=True, gt=0, le=1)]
-    steps: Count
     absence: Annotated[list[StrictInt], Field(min_length=1)]
-    checkpoints: Count
+    checkpoints: Even
     batch: Count
     hidden: Count
 
     def __post_init__(self) -> None:
-        even = self.checkpoints % 2 == 0
-        require(even, "checkpoints", "an even number", self.checkpoints)
-        require_spread(self.checkpoints, self.steps)
+        super().__post_init__()
         rising = all(a < b for a, b in pairwise([0, *self.absence]))
         require(rising, "absence", "rising numbers of steps", self.absence)
 
     @property
     def measured_at(self) -> list[int]:
-        training = spread(self.checkpoints, self.steps)
-        return training + [self.steps + k for k in self.absence]
+        return super().measured_at + [self.steps + k for k in self.absence]
 
 
 class Images(NamedTuple):

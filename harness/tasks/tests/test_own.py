@@ -32,25 +32,16 @@ def test_settings_have_a_name_and_the_digest_of_the_text(tmp_path: Path) -> None
     assert own.described(first) == first, "a record's file may have changed"
 
 
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(HarnessError, match="expected a file and a function"):
+        find("absent_tasks").with_optimizer(f"{tmp_path / 'none.py'}:make")
+
+
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        (None, "expected a file and a function"),
         ("def made(p, learning_rate): ...\n", "did you mean 'made'"),
-        ("def make(p, learning_rate:\n", "expected a file of Python"),
-    ],
-)
-def test_a_file_that_cannot_be_declared_is_one_sentence(
-    text: str | None, sentence: str, tmp_path: Path
-) -> None:
-    place = f"{tmp_path / 'none.py'}:make" if text is None else file(tmp_path, text)
-    with pytest.raises(HarnessError, match=sentence):
-        find("absent_tasks").with_optimizer(place)
-
-
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
+        ("def make(p, learning_rate:\n", "that can be imported, got SyntaxError"),
         ("import nosuch\ndef make(p, learning_rate): ...\n", "ModuleNotFoundError"),
         ("def make(p, learning_rate): return 3\n", "expected an optimizer of torch"),
         ("def make(p, learning_rate): raise ValueError('why')\n", "ValueError: why"),

@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import Field
 
 from harness.records.record import Outcome
 from harness.tasks import backends
-from harness.tasks.byte_transformer.data import (
-    Shape,
-    draw_windows,
-    first_weights,
-    held_out_windows,
-    split,
-)
+from harness.tasks.byte_transformer.data import Shape, make_plan
 from harness.tasks.schema import Count, Number, Positive, require, settings
-from lockstep.interface import Array
 
 
 @settings
@@ -65,28 +57,6 @@ class Settings:
         return self.learning_rate * min(1.0, (step + 1) / max(rising, 1))
 
 
-class Plan(NamedTuple):
-    """All data of a run; the same for every optimizer and rate.
-
-    Attributes:
-        batches: [steps, batch, context + 1] int32, the training windows.
-        held_out: [windows, context + 1] int32, the same for every seed.
-        weights: the first weights of the transformer by name.
-    """
-
-    batches: Array
-    held_out: Array
-    weights: dict[str, Array]
-
-
-def make_plan(of: Settings, seed: int) -> Plan:
-    streams = [np.random.default_rng((seed, k)) for k in range(2)]
-    text, size = split(), (of.steps, of.batch)
-    batches = draw_windows(text.training, *size, of.context, streams[0])
-    held_out = held_out_windows(text.held_out, of.windows, of.context)
-    return Plan(batches, held_out, first_weights(of.shape, streams[1]))
-
-
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:
     """Do one run; it has diverged if a loss is not finite.
 
@@ -94,13 +64,12 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     optimizer's ``state`` and of the ``weights``.
     """
     of = Settings(**config)
-    module = backends.model("warm_up", backend)
-    trainer = module.Trainer(of, make_plan(of, seed), device)
+    model = backends.model("warm_up", backend)
+    trainer = model.Trainer(of, make_plan(of, seed), device)
     taken = trainer.train()
     if taken < of.steps:
         return Outcome("diverged", f"the loss was not finite after {taken} steps")
-    bits = trainer.bits_per_byte()
-    if not math.isfinite(bits):
+    summary = trainer.measure()
+    if not math.isfinite(summary["bits"]):
         return Outcome("diverged", "the held-out loss was not finite")
-    state, weights = trainer.state_bytes(), trainer.weight_bytes()
-    return Outcome("ok", "", {}, {"bits": bits, "state": state, "weights": weights})
+    return Outcome("ok", "", {}, summary)
