@@ -63,19 +63,20 @@ limits, so a ratio is within one run."""
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    of = cells(records, Settings, _label)
+    of = cells(
+        records,
+        Settings,
+        lambda of: {"optimizer": of.optimizer["name"], "limit": of.limit},
+    )
+    popular = {POPULAR: [np.median(of[0].last(POPULAR))]}
     frames = {
         "cost": cost(of),
         "promise": promise(of),
         "ends": tables.ends(of, SERIES),
-        "baselines": baselines(of),
+        "baselines": pd.DataFrame(popular),
         "seconds": over_time(of),
     }
-    return Judgement(tables=frames)
-
-
-def _label(of: Settings) -> dict[str, str]:
-    return {"optimizer": of.optimizer["name"], "limit": of.limit}
+    return Judgement(frames)
 
 
 def cost(of: Sequence[Cell]) -> pd.DataFrame:
@@ -89,10 +90,10 @@ def cost(of: Sequence[Cell]) -> pd.DataFrame:
     clipped = [cell for cell in of if cell.settings.limit == "clip"]
     for cell, what, names in product(clipped, ("step", "lookup"), RATIOS):
         times = [cell.last(f"seconds/{what}/{name}") for name in names]
-        known = np.isfinite(times).all(axis=0)
-        if not known.any():
+        ratios = times[0] / times[1]
+        ratios = ratios[np.isfinite(ratios)]
+        if not len(ratios):
             continue
-        ratios = (times[0] / times[1])[known]
         row = {
             "what": what,
             **cell.labels,
@@ -113,24 +114,16 @@ def promise(of: Sequence[Cell]) -> pd.DataFrame:
     ``served``: of all rows at the end. ``above``: the share of all rows that are used
     above the limit at the end, the mean over the seeds.
     """
-    rows = []
-    for cell in of:
-        named, served = (
-            tables.measured(cell, f"highest/{name}") for name in ("named", "served")
-        )
-        row = {
+    rows = [
+        {
             **cell.labels,
-            "named": named[:, 1:].max(),
-            "served": served[:, -1].max(),
-            "above": tables.measured(cell, "above")[:, -1].mean(),
+            "named": cell.column("highest/named")[:, 1:].max(),
+            "served": cell.end("highest/served").max(),
+            "above": cell.end("above").mean(),
         }
-        rows.append(row)
+        for cell in of
+    ]
     return pd.DataFrame(rows)
-
-
-def baselines(of: Sequence[Cell]) -> pd.DataFrame:
-    """NDCG@10 of the most popular films, the median over the seeds of the first arm."""
-    return pd.DataFrame({POPULAR: [np.median(of[0].last(POPULAR))]})
 
 
 def over_time(of: Sequence[Cell]) -> pd.DataFrame:
@@ -139,24 +132,22 @@ def over_time(of: Sequence[Cell]) -> pd.DataFrame:
     The median over the seeds with its interval. The runs that clip take the times of
     all limits in turns.
     """
-    rows = []
+    clipped = {
+        (cell.backend, cell.labels["optimizer"]): cell
+        for cell in of
+        if cell.settings.limit == "clip"
+    }
+    frames = [pd.DataFrame()]
     for cell in of:
-        clipped = [
-            other.last(f"seconds/step/{cell.settings.limit}")
-            for other in of
-            if (other.backend, other.labels["optimizer"])
-            == (cell.backend, cell.labels["optimizer"])
-        ]
-        times = np.concatenate(clipped)
+        timed = clipped.get((cell.backend, cell.labels["optimizer"]), cell)
+        times = timed.last(f"seconds/step/{cell.settings.limit}")
         known = times[np.isfinite(times)]
-        if not len(known):
-            continue
-        found = tables.measured(cell, "ndcg")
-        for step, values in zip(cell.settings.measured_at, found.T, strict=True):
-            seconds = step * float(np.median(known))
-            row = {**cell.labels, "step": step, "seconds": seconds}
-            rows.append(row | interval("ndcg", values))
-    return pd.DataFrame(rows)
+        if len(known):
+            steps = np.array(cell.settings.measured_at)
+            columns = {"step": steps, "seconds": steps * float(np.median(known))}
+            ndcg = interval("ndcg", tables.measured(cell, "ndcg"))
+            frames.append(pd.DataFrame({**cell.labels, **columns, **ndcg}))
+    return pd.concat(frames, ignore_index=True)
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
@@ -210,10 +201,13 @@ def draw_promise(finding: Finding) -> Drawing:
             f"Clipped, rows just named keep to {quoted(clipped['named'], '.4f')} times "
             f"the limit, others reach {quoted(clipped['served'])}"
         )
+    rows = finding.tables["ends"]
+    rows = rows[rows["what"].isin(SHOWN)]
+    rows = rows.assign(name=rows["what"].map(SHOWN))
     return dots(
         "promise",
         title,
-        _shown(finding, "highest/named", "highest/stored", "highest/served"),
+        with_cases(rows, "optimizer", "name"),
         "median",
         "highest norm / limit",
         hues=NAMES,
@@ -279,10 +273,3 @@ def draw_seconds(finding: Finding) -> Drawing:
         "interval.",
         data=finding.tables["seconds"],
     )
-
-
-def _shown(finding: Finding, *names: str) -> pd.DataFrame:
-    """Return the last values of some series, a case an optimizer and series."""
-    rows = finding.tables["ends"]
-    rows = rows[rows["what"].isin(names)]
-    return with_cases(rows.assign(name=rows["what"].map(SHOWN)), "optimizer", "name")

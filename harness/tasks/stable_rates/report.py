@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -37,50 +37,45 @@ PLAIN = "none"
 """The label of training without any clipping."""
 
 
-class Range(NamedTuple):
-    """The stable range of a sweep: the rates around the best one that reach the bar.
+def stable_range(
+    rates: Sequence[float], accuracies: Sequence[float]
+) -> tuple[float, float]:
+    """Return the lowest and the highest stable rate; zeros without a good rate.
 
-    Attributes:
-        best: the highest accuracy.
-        lowest, highest: the ends of the range; 0 if no rate is good enough.
+    The stable range has the rates around the best one that reach the bar. It ends at
+    the first rate below the bar, even if rates beyond are better.
     """
-
-    best: float
-    lowest: float
-    highest: float
-
-    @property
-    def width(self) -> float:
-        """The factor by which the rate may change; 0 if no rate is good enough."""
-        return self.highest / self.lowest if self.lowest else 0.0
-
-
-def stable_range(rates: Sequence[float], accuracies: Sequence[float]) -> Range:
-    """Return the stable range of a sweep, whose rates are in increasing order.
-
-    It ends at the first rate below the bar, even if rates beyond are better.
-    """
-    best = int(np.argmax(accuracies))
-    low = high = best
-    least = BAR - ROUNDING
-    if accuracies[best] < least:
-        return Range(accuracies[best], 0.0, 0.0)
-    while low > 0 and accuracies[low - 1] >= least:
+    good = np.asarray(accuracies) >= BAR - ROUNDING
+    low = high = int(np.argmax(accuracies))
+    if not good[low]:
+        return 0.0, 0.0
+    while low > 0 and good[low - 1]:
         low -= 1
-    while high < len(rates) - 1 and accuracies[high + 1] >= least:
+    while high < len(rates) - 1 and good[high + 1]:
         high += 1
-    return Range(accuracies[best], rates[low], rates[high])
+    return rates[low], rates[high]
 
 
-def range_of(record: Record) -> Range:
+def range_of(record: Record) -> tuple[float, float]:
     """Return the stable range of a run."""
     return stable_range(record.series["rate"], record.series["accuracy"])
 
 
+def width_of(record: Record) -> float:
+    """Return the factor by which the rate may change; 0 without a good rate."""
+    lowest, highest = range_of(record)
+    return highest / lowest if lowest else 0.0
+
+
+def best_of(record: Record) -> float:
+    """Return the highest accuracy of a run."""
+    return float(max(record.series["accuracy"]))
+
+
 METRICS = {
-    "highest rate": Metric(lambda r: range_of(r).highest, "rate", "larger"),
-    "stable range": Metric(lambda r: range_of(r).width, "factor", "larger"),
-    "best accuracy": Metric(lambda r: range_of(r).best, "share", "larger"),
+    "highest rate": Metric(lambda record: range_of(record)[1], "rate", "larger"),
+    "stable range": Metric(width_of, "factor", "larger"),
+    "best accuracy": Metric(best_of, "share", "larger"),
 }
 """The metrics by which runs are compared."""
 
@@ -94,19 +89,14 @@ def judge(records: Sequence[Record]) -> Judgement:
     sweeps, ranges = [], []
     for group in by_config(records):
         of = Settings(**group[0].config)
-        labels = {
-            "method": of.label,
-            "batch": of.batch,
-            "backend": backend_of(group[0]),
-        }
+        labels = {"method": of.label, "batch": of.batch}
+        labels["backend"] = backend_of(group[0])
         accuracies = np.array([record.series["accuracy"] for record in group], float)
-        row = {"rate": np.asarray(of.rates), **interval("accuracy", accuracies)}
+        row = {"rate": of.rates, **interval("accuracy", accuracies)}
         sweeps.append(pd.DataFrame({**labels, **row}))
         ranges.append({**labels, **range_row(group)})
-    if not sweeps:
-        return Judgement()
-    tables = {"ranges": pd.DataFrame(ranges), "sweeps": pd.concat(sweeps)}
-    return Judgement({k: table.reset_index(drop=True) for k, table in tables.items()})
+    table = pd.concat(sweeps, ignore_index=True)
+    return Judgement({"ranges": pd.DataFrame(ranges), "sweeps": table})
 
 
 def range_row(group: Sequence[Record]) -> dict[str, Any]:
@@ -116,13 +106,12 @@ def range_row(group: Sequence[Record]) -> dict[str, Any]:
     rate may change in its stable range, 0 without a good rate; its median is on a
     logarithmic scale. ``reached`` counts the runs with a good rate.
     """
-    ranges = [range_of(record) for record in group]
-    widths = np.array([each.width for each in ranges])
+    widths = np.array([width_of(record) for record in group])
     with np.errstate(divide="ignore"):
         width = bootstrap(median, np.log(widths)).named("width")
     return {
         "seeds": len(group),
-        **interval("best", [each.best for each in ranges]),
+        **interval("best", [best_of(record) for record in group]),
         **{name: np.exp(value) for name, value in width.items()},
         "bar": BAR,
         "reached": int((widths > 0).sum()),

@@ -9,24 +9,22 @@ import numpy as np
 import pytest
 
 from harness.declarations import declare
-from harness.records.record import Record
+from harness.declarations.declare import Run
+from harness.records.record import Outcome
 from harness.tasks.mixed_precision_text import report
 from harness.tasks.mixed_precision_text.task import (
     Settings,
     make_plan,
     train,
 )
-from harness.tests.makers import made_up, with_metric
+from harness.tests.makers import made_up
+from harness.tests.synthetic import record_of
 
 EXPERIMENT = declare.find("mixed_precision_text")
 ARMS = {
     arm["method"]["label"]: {**arm, "rate": 0.006}
     for arm in EXPERIMENT.full_arms("quick")
 }
-HALF = [label for label in ARMS if label != "fp32"]
-
-
-# -- settings and data -----------------------------------------------------------------
 
 
 def test_both_half_precisions_can_hold_the_first_weights() -> None:
@@ -37,9 +35,6 @@ def test_both_half_precisions_can_hold_the_first_weights() -> None:
             # A subnormal float16 number has fewer bits than eight, and is tiny.
             normal = exact.abs() >= 2.0**-14
             assert torch.equal(exact.to(dtype).float()[normal], exact[normal]), name
-
-
-# -- runs ------------------------------------------------------------------------------
 
 
 def trained(label: str) -> Any:
@@ -78,36 +73,18 @@ def test_products_are_summed_in_float32_and_rounded_once() -> None:
     assert row.grad.dtype == torch.float16 and row.grad.tolist() == [[1.0] * 5]
 
 
-# -- findings --------------------------------------------------------------------------
-
-
-def records(bits: dict[str, float], seeds: int = 4) -> list[Record]:
-    """Return made-up records in which arms end at these bits, and others at 3."""
-    made = []
-    for label, arm in ARMS.items():
-        for seed in range(seeds):
-            run = declare.Run("own", "mixed_precision_text", arm, seed)
-            record = made_up(run, "pytorch", np.random.default_rng(seed))
-            end = bits.get(label, 3.0)
-            if np.isinf(end):
-                lost: Any = {"status": "diverged", "reason": "not finite"}
-                record = dataclasses.replace(record, summary={}, **lost)
-            made.append(with_metric(record, "bits", end))
-    return made
+def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
+    runs = [Run("own", "mixed_precision_text", arm, 0) for arm in ARMS.values()]
+    made = [made_up(run, "pytorch", np.random.default_rng(0)) for run in runs]
+    least = {**made[0].summary, "skipped": 0.0}
+    applied = [dataclasses.replace(made[0], summary=least), *made[1:]]
+    for given, holds in ((made, True), (applied, False)):
+        assert [held for _, held in report.judge(given).checks] == [holds]
 
 
 def test_a_run_that_diverged_counts_as_the_worst() -> None:
-    judgement = report.judge(records({"bf16 alone": np.inf}))
-    ends = judgement.tables["ends"].set_index("method")
-    assert ends.loc["bf16 alone", "bits"] == np.inf
-
-
-def test_an_arm_that_applies_an_infinite_gradient_fails_the_check() -> None:
-    made = records({})
-    summary = {**made[0].summary, "skipped": 0.0}
-    first = [
-        dataclasses.replace(r, summary=summary) if r.config == made[0].config else r
-        for r in made
-    ]
-    for given, holds in ((made, True), (first, False)):
-        assert [held for _, held in report.judge(given).checks] == [holds]
+    run = Run("own", "mixed_precision_text", ARMS["fp32"], 0)
+    series = {"bits": [8.0], "scale": [1.0], "skipped": [0.0]}
+    lost = record_of(run, "pytorch", Outcome("diverged", "not finite", series))
+    (row,) = report.judge([lost]).tables["ends"].to_dict("records")
+    assert row["bits"] == np.inf

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.records.record import Outcome, Record
+from harness.declarations.declare import Run
+from harness.records.record import Outcome
 from harness.tasks.embeddings.training import Plan, norms, trainer_of
 from harness.tasks.recommender import report, task
 from harness.tasks.recommender.task import Settings
+from harness.tests.synthetic import record_of
 from lockstep import registry
 from lockstep.interface import Array
 
@@ -47,18 +49,11 @@ def trained(
     return plan, model.tables()
 
 
-def test_the_ratings_have_the_sizes_that_their_readme_states() -> None:
-    pairs = task.read_pairs()
-    assert (pairs.max(axis=0) + 1).tolist() == [943, 1682]
-    assert len(np.unique(pairs, axis=0)) == 100_000
-    assert np.bincount(pairs[:, 0]).min() >= 20
-
-
 def test_a_fifth_of_the_ratings_is_held_out_anew_in_each_seed() -> None:
     split, other = task.draw_split(0), task.draw_split(1)
     both = np.concatenate([split.training, split.held_out])
-    assert len(split.held_out) == 20_000
-    assert len(np.unique(both, axis=0)) == 100_000
+    assert split.rated.shape == (943, 1682)  # as the data's readme states
+    assert (len(split.held_out), len(np.unique(both, axis=0))) == (20_000, 100_000)
     assert not np.array_equal(split.held_out, other.held_out)
     assert split.rated.sum() == 80_000
     assert not (split.rated & split.wanted).any()
@@ -141,40 +136,10 @@ def test_runs_that_clip_time_every_limit(backend: str) -> None:
     assert not names & run(backend, limit="none").summary.keys()
 
 
-def made_up(step: float, lookup: float, served: float) -> list[Record]:
-    """Records of five seeds: time ratios lookup / clip, and norms that are served."""
-    records = []
-    for limit, seed in ((limit, seed) for limit in task.LIMITS for seed in range(5)):
-        series = {name: [1.0, 1.0, 1.0] for name in report.SERIES}
-        if limit == "clip":
-            series["highest/served"] = [1.0, 1.0, served]
-        times = {
-            f"seconds/{what}/{name}": 1e-3
-            for what in ("step", "lookup")
-            for name in task.TIMED
-        }
-        times["seconds/step/clip again"] *= step
-        times["seconds/lookup/lookup"] *= lookup
-        times["seconds/step/clip"] *= step
-        subject = {"backend": "tf", "device": "cpu"}
-        what = "recommender", f"{limit}{seed}", "recommender", config(limit=limit), seed
-        summary = {report.POPULAR: 0.2}
-        summary |= times if limit == "clip" else {}
-        records.append(Record(*what, subject, "0", "ok", "", series, summary))
-    return records
-
-
 def test_metrics_of_time_compare_two_times_of_one_run() -> None:
-    records = made_up(1.5, 2.0, 1.3)
-    (clipped,) = [r for r in records if r.config["limit"] == "clip" and r.seed == 0]
-    assert report.METRICS["step time"].read(clipped) == pytest.approx(1.5)
-    assert report.METRICS["lookup time"].read(clipped) == pytest.approx(2.0)
-    assert np.isnan(report.METRICS["lookup time"].read(records[0]))
-
-
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_only_named_rows_of_the_named_table_move(backend: str) -> None:
-    plan, tables = trained(backend, 1, limit="none")
-    for name, table in tables.items():
-        moved = np.flatnonzero((table != plan.weights[name]).any(axis=1))
-        assert moved.tolist() == plan.ids(name, 0, 1).tolist(), name
+    run = Run("recommender", "recommender", config(), 0)
+    times = {"step/clip": 3.0, "step/lookup": 2.0, "lookup/lookup": 8.0}
+    summary = {f"seconds/{name}": seconds for name, seconds in times.items()}
+    record = record_of(run, "tf", Outcome("ok", "", {}, summary))
+    assert report.METRICS["step time"].read(record) == pytest.approx(1.5)
+    assert np.isnan(report.METRICS["lookup time"].read(record))

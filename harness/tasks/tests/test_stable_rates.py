@@ -1,4 +1,4 @@
-"""Nets at every rate of a sweep: ranges, what LARC does to steps, report, sentences."""
+"""Nets at every rate of a sweep: stable ranges, and what LARC does to steps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from harness.declarations import declare
-from harness.records.record import Outcome, Record
+from harness.records.record import Outcome
 from harness.tasks.stable_rates import report, task
 from harness.tasks.stable_rates.report import stable_range
 from harness.tasks.stable_rates.task import IMAGES, Settings, make_plan
@@ -33,29 +33,42 @@ def run(**changes: Any) -> Outcome:
     return task.train({**SHORT, **changes}, 0, "pytorch", "cpu")
 
 
-# -- ranges ----------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("accuracies", "ends"),
     [
-        ([0.5, 0.92, 0.95, 0.91, 0.1], (1.0, 3.0)),
-        ([0.9, 0.1, 0.9, 0.9, 0.1], (0.0, 0.0)),  # What lies apart is not in it.
-        ([0.1, 0.1, 0.1, 0.5, 0.9], (4.0, 4.0)),
-        ([0.9, 0.9, 0.9, 0.9, 0.9], (0.0, 4.0)),
-        ([0.1, 0.1, 0.8, 0.5, 0.1], (-np.inf, -np.inf)),  # None is good.
+        ([0.5, 0.92, 0.95, 0.91, 0.1], (1, 3)),
+        ([0.9, 0.1, 0.9, 0.9, 0.1], (0, 0)),  # What lies apart is not in it.
+        ([0.1, 0.1, 0.1, 0.5, 0.9], (4, 4)),
+        ([0.9, 0.9, 0.9, 0.9, 0.9], (0, 4)),
+        ([0.1, 0.1, 0.8, 0.5, 0.1], None),  # None is good.
     ],
 )
 def test_a_range_is_what_lies_around_the_best_rate_above_the_bar(
-    accuracies: list[float], ends: tuple[float, float]
+    accuracies: list[float], ends: tuple[int, int] | None
 ) -> None:
-    of = stable_range([10.0**k for k in range(5)], accuracies)
-    with np.errstate(divide="ignore"):
-        assert np.log10([of.lowest, of.highest]).tolist() == list(ends)
-    assert of.best == max(accuracies)
+    rates = [1.0, 2.0, 3.0, 4.0, 5.0]
+    expected = (rates[ends[0]], rates[ends[1]]) if ends else (0.0, 0.0)
+    assert stable_range(rates, accuracies) == expected
 
 
-# -- training --------------------------------------------------------------------------
+@pytest.mark.parametrize(("right", "width"), [(324, 3 / 2), (323, 1)])
+def test_an_accuracy_that_is_the_bar_is_in_the_range(right: int, width: float) -> None:
+    """90% of 360 images are 324 of them, also where float32 rounds a share down."""
+    shares = np.array([0, right, 344, 0], np.float32) / np.float32(360)
+    low, high = stable_range([1.0, 2.0, 3.0, 4.0], shares.tolist())
+    assert high / low == pytest.approx(width)
+
+
+def test_widths_are_medians_on_a_logarithmic_scale() -> None:
+    """One range is a single rate, the other four steps wide."""
+    made = []
+    for seed, good in ((0, 1), (1, 5)):
+        run = next(r for r in declare.find("larc").runs("std") if r.seed == seed)
+        shares = [0.1] * 3 + [0.9] * good + [0.1] * (7 - good)
+        series = {"rate": run.config["rates"], "loss": shares, "accuracy": shares}
+        made.append(record_of(run, "pytorch", Outcome("ok", "", series)))
+    (row,) = report.judge(made).tables["ranges"].to_dict("records")
+    assert row["width"] == pytest.approx(10)  # Between 1 and 100.
 
 
 def test_every_epoch_is_a_permutation_and_methods_share_a_plan() -> None:
@@ -85,37 +98,3 @@ def test_in_mode_clip_rates_above_the_limit_all_train_alike() -> None:
     low, *high = outcome.series["loss"]
     assert high[0] == pytest.approx(high[1], rel=1e-3)
     assert abs(low - high[0]) > 1e-3 * low
-
-
-# -- tables and sentences --------------------------------------------------------------
-
-
-def records(accuracies: dict[str, list[list[float]]]) -> list[Record]:
-    """Return runs of the first experiment by label, one a list of accuracies."""
-    of = declare.find("larc")
-    made = []
-    for each in of.runs("std"):
-        settings = Settings(**each.config)
-        if settings.batch != 1024 or settings.label not in accuracies:
-            continue
-        if each.seed >= len(accuracies[settings.label]):
-            continue
-        shares = accuracies[settings.label][each.seed]
-        series = {"rate": settings.rates, "loss": shares, "accuracy": shares}
-        made.append(record_of(each, "pytorch", Outcome("ok", "", series)))
-    return made
-
-
-@pytest.mark.parametrize(("right", "width"), [(324, 0.1 / 0.03), (323, 1)])
-def test_an_accuracy_that_is_the_bar_is_in_the_range(right: int, width: float) -> None:
-    """90% of 360 images are 324 of them, also where float32 rounds a share down."""
-    shares = np.array([0] * 3 + [right, 344] + [0] * 5, np.float32) / np.float32(360)
-    (record,) = records({"none": [shares.tolist()]})
-    assert report.range_of(record).width == pytest.approx(width)
-
-
-def test_widths_are_medians_on_a_logarithmic_scale() -> None:
-    widths = [[0.1] * 3 + [0.9] * n + [0.1] * (7 - n) for n in (1, 5)]
-    tables = report.judge(records({"none": widths})).tables
-    (row,) = tables["ranges"].to_dict("records")
-    assert row["width"] == pytest.approx(10)  # Between 1 and 100.
