@@ -15,7 +15,7 @@ import pandas as pd
 
 from harness.bench.declare import Benchmark, Row
 from harness.bench.process import read
-from harness.judgement.finding import Finding
+from harness.judgement.finding import Finding, age_of
 from harness.records.files import RESULTS, folder
 from harness.records.record import Record
 from harness.statistics import t_interval
@@ -134,6 +134,7 @@ def judge(benchmark: Benchmark, home: Path) -> Finding | None:
             if entry is None and not row.control
         ],
         provenance=_provenance({**on_gpu, **records}),
+        age=age_of([record for same in records.values() for record in same]),
     )
 
 

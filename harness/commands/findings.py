@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from functools import partial
 from pathlib import Path
@@ -49,7 +48,7 @@ def compare(
     this checkout against A. The exit status is 1 if a row became slower than --limit,
     or could not be timed.
     """
-    from harness.judgement.words import tables_digest
+    from harness.judgement.compare import tables_digest
 
     if ".." in name:
         _compare_commits(name, benchmarks, backend, device, quick, limit, as_json)
@@ -68,13 +67,13 @@ def compare(
         beside = "your own runs: " if result is finding.local else ""
         print(f"{beside}{result.answer}")
         verdict = [f"verdict: {result.verdict}."] if result.verdict else []
-        lines = (*verdict, *result.notices, *result.small_print, *result.missing)
+        age = [result.age] if result.age else []
+        lines = (*verdict, *result.notices, *result.small_print, *result.missing, *age)
         print(*(f"- {line}" for line in lines), sep="\n")
     if optimizer is not None:
         _print_own(finding.local or finding, optimizer)
     if name in declare.known():
         print(f"- tables: {tables_digest(finding.tables)} (experiments/{name}.md)")
-    _print_age(name)
 
 
 def _print_own(finding: Finding, optimizer: str) -> None:
@@ -136,28 +135,23 @@ def pages(
         bool,
         typer.Option(
             "--docs",
-            help="Write costs, figures, scripts and outputs into README.md and docs/ "
-            "instead.",
+            help="Write the committed figures, scripts and outputs into docs/ instead.",
         ),
     ] = False,
 ) -> None:
     """Draw the plots and write the pages of docs/generated from results."""
     from harness.pages.readme import write_docs
-    from harness.pages.write import questions, write_page, write_pages
+    from harness.pages.write import write_page, write_pages
 
     if docs:
         for path in write_docs():
             print(f"wrote {path}")
         return
-    known = list(questions())
     if name is not None:
-        if name not in known:
-            text = str(unknown_name("experiment or benchmark", name, known))
-            raise HarnessError(text)
-        print(f"wrote {write_page(name)}")
+        print(f"wrote {write_page(_known(name))}")
         return
-    with typer.progressbar(length=len(known), label="pages") as bar:
-        changed = write_pages(jobs=os.cpu_count() or 1, done=partial(bar.update, 1))
+    with typer.progressbar(length=len(_names()), label="pages") as bar:
+        changed = write_pages(done=partial(bar.update, 1))
     print(f"changed {len(changed)} files in docs/generated")
 
 
@@ -169,10 +163,7 @@ def _finding(
     from harness.bench import declare as benchmarks
     from harness.judgement.compare import compare as compared
 
-    known = [*declare.known(), *benchmarks.known()]
-    if name not in known:
-        raise HarnessError(str(unknown_name("experiment or benchmark", name, known)))
-    if name in benchmarks.known():
+    if _known(name) in benchmarks.known():
         finding = timed.compare(benchmarks.find(name))
     else:
         of, own_arms = declare.find(name), None
@@ -185,14 +176,14 @@ def _finding(
     return finding
 
 
-def _print_age(name: str) -> None:
-    """Print when the published records and the user's own were made."""
-    from harness.bench import declare as benchmarks
-    from harness.judgement.compare import age_of, counted_records
-    from harness.records.files import folder
+def _known(name: str) -> str:
+    """Return the name of an experiment or a benchmark; raise if there is none."""
+    if name not in _names():
+        raise HarnessError(str(unknown_name("experiment or benchmark", name, _names())))
+    return name
 
-    benchmark = name in benchmarks.known()
-    of = benchmarks.find(name) if benchmark else declare.find(name)
-    for place, publish in (("published", True), ("your own", False)):
-        if age := age_of(counted_records(of, folder(name, publish))):
-            print(f"- {place}: {age}")
+
+def _names() -> list[str]:
+    from harness.bench import declare as benchmarks
+
+    return [*declare.known(), *benchmarks.known()]

@@ -1,35 +1,39 @@
-"""Turn records into a finding: its tables, verdicts, answer and small print.
+"""Turn records into a finding: tables, verdicts, and words with numbers filled in.
 
-Nothing here imports a framework. The tables are computed by the ``report`` of the task;
-the words are in ``experiments/NAME.md``.
+The tables are computed by the ``report`` of the task. The words are in
+``experiments/NAME.md``, a Jinja template with the sections ``## Answer`` and ``## Small
+print`` (a list). Its values are the tables by name, whose rows ``at`` finds, the
+comparisons (``result("NAME")``), the settings of all runs (``settings``), and whether
+each check holds. Its front matter has the verdict of each claim that the words are
+about, and the digest of the tables for which they were last read, which ``harness
+compare NAME`` prints.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import numpy as np
 import pandas as pd
 
-from harness.bench.compare import measured
-from harness.bench.declare import Benchmark
-from harness.declarations.declare import SCALES, Experiment
-from harness.declarations.primaries import EVEN, SHARE
+from harness.declarations.declare import EXPERIMENTS, SCALES, Experiment
+from harness.declarations.primaries import EVEN, LOG_RATIO, SHARE
 from harness.declarations.tune import sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
 from harness.judgement.claims import claims_of
-from harness.judgement.finding import PREDICTIONS, Finding, Judgement
-from harness.judgement.words import with_words
-from harness.records.code import code_digest
+from harness.judgement.finding import PREDICTIONS, Finding, age_of, joined
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
+from harness.statistics import LEVEL
 from harness.tasks import part
-from harness.tasks.checks import listed
+from harness.tasks.checks import Check, listed
 
 UNJUDGED_SCALE = "quick"
 """The scale for a first look. It has too few runs for a verdict."""
@@ -50,8 +54,8 @@ def compare(
         HarnessError: a file of records is damaged.
     """
     of_user = own_arms or experiment
-    of_all = _records(experiment, folder(experiment.name, True, root))
-    own = _records(of_user, folder(experiment.name, False, root))
+    of_all = records_of(experiment, folder(experiment.name, True, root))
+    own = records_of(of_user, folder(experiment.name, False, root))
     published = _judge(with_choices(experiment, of_all), of_all)
     local = _judge(with_choices(of_user, own, of_all), own)
     if published is None or local is None:
@@ -59,8 +63,8 @@ def compare(
     return dataclasses.replace(published, local=_matched(published, local))
 
 
-def _records(experiment: Experiment, home: Path) -> list[Record]:
-    """Return the last record of every run in a folder."""
+def records_of(experiment: Experiment, home: Path) -> list[Record]:
+    """Return the valid record of every run in a folder."""
     return [
         record
         for backend in experiment.backends
@@ -82,14 +86,9 @@ def _matched(published: Finding, local: Finding) -> Finding:
         | (lows.min(axis=1) > equal)
         | (highs.max(axis=1) < equal)
     )
-    verdict = ""
-    if published.verdict and local.verdict:
-        same = published.verdict == local.verdict
-        other = f"{local.verdict}, not {published.verdict}"
-        verdict = f"; the verdict is {'the same' if same else other}"
     sentence = (
         f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
-        f"ones, of scale {published.provenance['scale']}{verdict}. "
+        f"ones, of scale {published.provenance['scale']}. "
         "The bits need not match."
     )
     return dataclasses.replace(
@@ -99,19 +98,32 @@ def _matched(published: Finding, local: Finding) -> Finding:
     )
 
 
+# -- the records of one folder ---------------------------------------------------------
+
+
 def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
-    """Judge the records of one folder, at its most complete scale."""
+    """Judge the records at their most complete scale."""
     scale, chosen = _at_best_scale(experiment, records)
     usable = [record for record in chosen if record.settled]
     declared = {digest(run.config, 12) for run in experiment.runs(scale)}
     recorded = {digest(record.config, 12) for record in usable}
     if declared - recorded or len(declared) < len(experiment.arms(scale)):
         return None
-    judgement, predictions = _by_task(experiment, usable)
-    tables, by_claim = dict(judgement.tables), dict[str, str]()
-    notices = list[str]()
+    # A fault in one user's experiment must not break the pages of all others.
+    try:
+        judgement = part(experiment.task, "report").judge(usable)
+        predictions = verdicts.results(experiment, usable)
+    except HarnessError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise HarnessError(
+            f"{experiment.name}: these records cannot be judged: "
+            f"harness.tasks.{experiment.task} got {got}."
+        ) from error
+    tables, notices, by_claim = dict(judgement.tables), list[str](), dict[str, str]()
     if len(predictions):
-        notices = list(verdicts.notices(experiment, usable, predictions))
+        notices += verdicts.notices(experiment, usable, predictions)
         if scale == UNJUDGED_SCALE:
             predictions = predictions.assign(outcome=verdicts.NOT_JUDGED)
             sentence = (
@@ -138,54 +150,23 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
         provenance=_provenance(scale, usable),
         notices=notices,
         verdicts=by_claim,
+        age=age_of(usable),
     )
     if judgement.note:
         return finding
     return with_words(finding, experiment, judgement.checks)
 
 
-def _by_task(
-    experiment: Experiment, records: Sequence[Record]
-) -> tuple[Judgement, pd.DataFrame]:
-    """Return what the task's report says and the predictions; a fault is a note."""
-    judgement, predictions = Judgement(), pd.DataFrame()
-    # A fault in one user's experiment must not break the pages of all others.
-    try:
-        judgement = part(experiment.task, "report").judge(records)
-        if experiment.primaries:
-            predictions = verdicts.results(experiment, records)
-    except HarnessError:
-        raise
-    except Exception as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        note = f"These records cannot be judged: harness.tasks.{experiment.task} got "
-        judgement = dataclasses.replace(judgement, note=f"{note}{got}.")
-    return judgement, predictions
-
-
-def _tuning(experiment: Experiment, scale: str) -> str:
-    """Return a sentence on how the tuned setting was chosen."""
-    tune, choices = experiment.tune, experiment.choices.get(scale, ())
-    assert tune is not None
-    return (
-        f"{tune.path} was chosen for each arm among {len(tune.values)} values, by the "
-        f"median {tune.metric} of {tune.seeds} further seeds on "
-        f"{experiment.backends[0]}; {sum(choice.at_edge for choice in choices)} of "
-        f"{len(choices)} arms are best at the edge of these."
-    )
-
-
 def _at_best_scale(
     experiment: Experiment, records: Sequence[Record]
 ) -> tuple[str, list[Record]]:
     """Return the scale with the highest share of its runs; if equal, the largest."""
-    best: tuple[float, str, list[Record]] = (-1.0, SCALES[0], [])
+    best: tuple[float, str, list[Record]] = (0.0, SCALES[0], [])
     for scale in SCALES:
         ids = {run.id for run in experiment.runs(scale)}
         there = [record for record in records if record.id in ids]
-        settled = sum(record.settled for record in there)
-        share = settled / max(len(ids), 1)
-        if settled and share >= best[0]:
+        share = sum(record.settled for record in there) / max(len(ids), 1)
+        if share and share >= best[0]:
             best = share, scale, there
     return best[1], best[2]
 
@@ -200,6 +181,18 @@ def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
         claim: verdicts.judge([primaries[name] for name in names], table)
         for claim, names in claims.items()
     }
+
+
+def _tuning(experiment: Experiment, scale: str) -> str:
+    """Return a sentence on how the tuned setting was chosen."""
+    tune, choices = experiment.tune, experiment.choices.get(scale, ())
+    assert tune is not None
+    return (
+        f"{tune.path} was chosen for each arm among {len(tune.values)} values, by the "
+        f"median {tune.metric} of {tune.seeds} further seeds on "
+        f"{experiment.backends[0]}; {sum(choice.at_edge for choice in choices)} of "
+        f"{len(choices)} arms are best at the edge of these."
+    )
 
 
 def _missing(
@@ -228,40 +221,136 @@ def _provenance(scale: str, records: Sequence[Record]) -> dict[str, Any]:
     }
 
 
-def counted_records(of: Experiment | Benchmark, home: Path) -> list[Record]:
-    """Return the settled records of all declared runs, one per run.
+# -- words -----------------------------------------------------------------------------
 
-    For a benchmark these are the last measurement of each setup. Records that the file
-    no longer declares are history: they are not judged.
+DIGITS = 6
+"""Significant digits that the digest of tables depends on."""
+
+
+def with_words(
+    finding: Finding, experiment: Experiment, checks: Sequence[Check]
+) -> Finding:
+    """Add the answer and the small print; a default one if the words do not fit."""
+    path = EXPERIMENTS / f"{experiment.name}.md"
+    default = dataclasses.replace(finding, answer=_default_answer(finding))
+    if not path.exists():
+        return default
+    head, text = front_matter(path)
+    try:
+        filled = _filled(text, finding, experiment, checks)
+        answer, small_print = re.split(r"^## .+$", filled, flags=re.MULTILINE)[1:]
+    except (LookupError, TypeError, ValueError, jinja2.TemplateError) as error:
+        notice = f"The words of {path.name} do not fit these runs: {error}."
+        return dataclasses.replace(default, notices=[*finding.notices, notice])
+    notices = list(finding.notices)
+    if head.get("tables") != tables_digest(finding.tables):
+        notices.append(
+            f"The numbers are newer than the words of {path.name}, which were written "
+            "for other runs or tables."
+        )
+    lines = [" ".join(line.split()) for line in small_print.split("\n- ")[1:]]
+    return dataclasses.replace(
+        finding,
+        answer=" ".join(answer.split()),
+        small_print=[*lines, *finding.small_print],
+        notices=notices,
+    )
+
+
+def front_matter(path: Path) -> tuple[dict[str, str], str]:
+    """Return the front matter, lines of ``key: value``, and the text below it.
 
     Raises:
-        HarnessError: a file is damaged.
+        HarnessError: there is none.
     """
-    if isinstance(of, Benchmark):
-        return [r for processes in measured(of, home).values() for r in processes]
-    declared = {run.id for scale in SCALES for run in of.possible_runs(scale)}
-    return [
-        record
-        for backend in of.backends
-        for record in latest(read(home / f"{backend}.jsonl"))
-        if record.settled and record.id in declared
-    ]
+    parts = re.fullmatch(r"---\n(.*?)---\n(.*)", path.read_text("utf-8"), re.DOTALL)
+    if parts is None:
+        raise HarnessError(f"{path.name}: expected front matter between two --- lines.")
+    lines = [line.partition(": ") for line in parts[1].splitlines()]
+    return {key: value for key, _, value in lines}, parts[2]
 
 
-def age_of(records: Sequence[Record]) -> str:
-    """Return dates, version and commit of records, and whether the code has changed.
+def tables_digest(tables: Mapping[str, pd.DataFrame]) -> str:
+    """Return a digest of all numbers and texts of tables."""
+    form = f"%.{DIGITS}g"
+    text = {k: frame.to_csv(float_format=form) for k, frame in tables.items()}
+    return digest(text, 12)
 
-    A change of code says nothing about the numbers: most changes alter none.
-    """
-    dated = sorted((r for r in records if r.start), key=lambda r: str(r.start))
-    if not dated:
-        return "The date of these records is unknown." if records else ""
-    last = dated[-1]
-    days = sorted({str(record.start)[:10] for record in (dated[0], last)})
-    version = f"Lockstep {last.subject['lockstep']}"
-    commit = f", commit {last.code.commit[:8]}" if last.code.commit else ""
-    text = f"Measured {' to '.join(days)}, last with {version}{commit}."
-    current = (code_digest(r.task, r.subject["backend"]) for r in records)
-    if any(r.code.digest != code for r, code in zip(records, current, strict=True)):
-        text += " The code has changed since."
-    return text
+
+def _default_answer(finding: Finding) -> str:
+    """Return an answer that fits any runs: how many predictions are confirmed."""
+    frame = finding.tables.get(PREDICTIONS)
+    if frame is None:
+        return "The tables and figures below show what was measured."
+    outcomes = frame[frame["judged"].astype(bool)]["outcome"].tolist()
+    counts = [f"{outcomes.count(each)} {each}" for each in dict.fromkeys(outcomes)]
+    return f"Predictions: {joined(counts)}."
+
+
+class Rows:
+    """A table whose rows a template can name: ``losses.at(method="fp32").loss``."""
+
+    def __init__(self, frame: pd.DataFrame) -> None:
+        self.frame = frame
+
+    def rows(self, **keys: Any) -> list[dict[Any, Any]]:
+        """Return every row with these values; an error if there is none."""
+        hits = self.frame
+        for name, value in keys.items():
+            hits = hits[hits[name] == value]
+        if hits.empty:
+            raise LookupError(f"there is no row with {keys}")
+        return hits.to_dict("records")
+
+    def at(self, **keys: Any) -> dict[Any, Any]:
+        """Return the first row with these values; an error if there is none."""
+        return self.rows(**keys)[0]
+
+
+def _filled(
+    text: str, finding: Finding, experiment: Experiment, checks: Sequence[Check]
+) -> str:
+    tables = {n.replace(" ", "_"): Rows(table) for n, table in finding.tables.items()}
+    scale = experiment.scale(finding.provenance["scale"])
+
+    def result(name: str) -> dict[Any, Any]:
+        """Return a comparison on the judged backend; log ratios become ratios."""
+        row = tables[PREDICTIONS].at(comparison=name, judged=True)
+        if row["effect"] == LOG_RATIO:
+            ends = ("estimate", "low", "high")
+            row |= {end: float(np.exp(row[end])) for end in ends}
+        return row
+
+    return ENVIRONMENT.from_string(text).render(
+        **tables,
+        result=result,
+        settings={**experiment.fixed, **scale.settings, "seeds": scale.seeds},
+        checks=dict(checks),
+        level=LEVEL,
+    )
+
+
+def short(value: float, digits: int = 2) -> str:
+    """Return a number with so many significant digits: ``0.49``, ``17``, ``3,689``."""
+    if not np.isfinite(value) or value == 0:
+        return str(value)
+    places = max(0, digits - 1 - int(np.floor(np.log10(abs(value)))))
+    return f"{round(value, places):,.{places}f}"
+
+
+def percent(value: float, places: int = 0) -> str:
+    """Return a share in per cent, without the sign: ``45``."""
+    return f"{100 * value:.{places}f}"
+
+
+def interval(row: Mapping[Any, Any], name: str = "", form: str = ".2f") -> str:
+    """Return ``2.07 [1.78, 2.27]`` of a comparison, or of the columns of a table."""
+    names = (
+        (name, f"{name}_low", f"{name}_high") if name else ("estimate", "low", "high")
+    )
+    middle, low, high = (f"{row[each]:{form}}" for each in names)
+    return f"{middle} [{low}, {high}]"
+
+
+ENVIRONMENT = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True)
+ENVIRONMENT.filters.update(short=short, percent=percent, interval=interval, exp=np.exp)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pandas as pd
 
+from harness.records.code import code_digest
+from harness.records.record import Record
 from harness.tasks.checks import Check
 
 PREDICTIONS = "predictions"
@@ -50,6 +52,7 @@ class Finding:
         provenance: scale, seeds, backends and versions of the runs; no date.
         notices: sentences shown with the verdict, for example that a prediction was
             written after the runs.
+        age: when the records were made, and whether the code has changed since.
         local: the finding of the user's own runs, or None. Its table ``match`` compares
             it with this one.
     """
@@ -66,6 +69,7 @@ class Finding:
     provenance: Mapping[str, Any]
     notices: Sequence[str] = ()
     verdicts: Mapping[str, str] = field(default_factory=dict)
+    age: str = ""
     local: Finding | None = field(default=None, repr=False)
 
     def as_json(self) -> dict[str, Any]:
@@ -78,3 +82,21 @@ class Finding:
             },
             "local": self.local and self.local.as_json(),
         }
+
+
+def age_of(records: Sequence[Record]) -> str:
+    """Return dates, version and commit of records, and whether the code has changed.
+
+    A change of code says nothing about the numbers: most changes alter none.
+    """
+    dated = sorted((r for r in records if r.start), key=lambda r: str(r.start))
+    if not dated:
+        return "The date of these records is unknown." if records else ""
+    last = dated[-1]
+    days = sorted({str(record.start)[:10] for record in (dated[0], last)})
+    version = f"Lockstep {last.subject['lockstep']}"
+    commit = f", commit {last.code.commit[:8]}" if last.code.commit else ""
+    text = f"Measured {' to '.join(days)}, last with {version}{commit}."
+    if any(r.code.digest != code_digest(r.task, r.subject["backend"]) for r in records):
+        text += " The code has changed since."
+    return text

@@ -64,22 +64,7 @@ NOT_RUN, NOT_JUDGED = "not run", "not judged"
 REPRODUCED, PARTLY, NOT_REPRODUCED = "reproduced", "partly", "not reproduced"
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """The effects of one comparison on one subject.
-
-    Attributes:
-        diverged: number of runs of the two arms that diverged.
-        unread: number of seeds left out because a record does not have the metric.
-    """
-
-    primary: Primary
-    effects: tuple[float, ...] = ()
-    diverged: int = 0
-    unread: int = 0
-
-
-# -- verdicts --------------------------------------------------------------------------
+# -- a claim ---------------------------------------------------------------------------
 
 
 def verdict_of(outcomes: Sequence[str], controls: Sequence[str] = ()) -> str:
@@ -149,7 +134,15 @@ def notices(
         yield f"There are no runs yet for {', '.join(missing)}."
 
 
-# -- the rule --------------------------------------------------------------------------
+# -- the comparisons -------------------------------------------------------------------
+
+COLUMNS = (
+    *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
+    *("effect", "predicted_low", "predicted_high", "margin", "control"),
+    *("estimate", "low", "high", "p", "outcome", "pairs", "diverged", "unread"),
+    "because",
+)
+"""The columns of the table of comparisons."""
 
 
 def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
@@ -158,23 +151,15 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     The table is empty if no comparison has a pair of runs.
     """
     rows: list[dict[str, Any]] = []
-    judged = ""
     for subject in _subjects(experiment, records):
         mine = [record for record in records if backend_of(record) == subject]
         pairs = [_pairs(p, experiment.task, mine) for p in experiment.primaries]
-        there = [each for each in pairs if each.effects]
-        judged = judged or (subject if there else "")
-        about = {"backend": subject, "judged": subject == judged}
-        rows += [{**row, **about} for row in _rows(experiment.task, there)]
+        judged = not rows
+        for row in _judged([each for each in pairs if each.effects]):
+            rows.append({**row, "backend": subject, "judged": judged})
     order = [primary.name for primary in experiment.primaries]
     rows.sort(key=lambda row: order.index(row["comparison"]))
-    columns = (
-        *("comparison", "claim", "metric", "unit", "arm", "against", "backend"),
-        *("judged", "effect", "predicted_low", "predicted_high", "margin", "control"),
-        *("estimate", "low", "high", "p", "outcome", "pairs", "diverged", "unread"),
-        "because",
-    )
-    return pd.DataFrame(rows, columns=columns)
+    return pd.DataFrame(rows, columns=COLUMNS)
 
 
 def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
@@ -188,14 +173,32 @@ def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
     ]
 
 
+@dataclass(frozen=True)
+class Pairs:
+    """The effects of one comparison on one subject.
+
+    Attributes:
+        unit: of the metric.
+        effects: one for each seed that all arms have.
+        diverged: number of runs of the arms that diverged.
+        unread: number of seeds left out because a record does not have the metric.
+    """
+
+    primary: Primary
+    unit: str
+    effects: tuple[float, ...] = ()
+    diverged: int = 0
+    unread: int = 0
+
+
 def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
     """Return the effect of each seed that all arms of a comparison have."""
     metric = metrics_of(task)[primary.metric]
-    arms = _arms(primary, primary.arm, records)
-    others = _arms(primary, primary.against, records) if primary.against else {}
+    arms = _cells(primary, primary.arm, records)
+    others = _cells(primary, primary.against, records) if primary.against else {}
     cells = [*arms.values(), *others.values()]
     if not cells or (primary.against and arms.keys() != others.keys()):
-        return Pairs(primary)
+        return Pairs(primary, metric.unit)
     seeds = sorted(set.intersection(*(set(cell) for cell in cells)))
     diverged = sum(cell[s].status == "diverged" for cell in cells for s in seeds)
     mine, other = (
@@ -218,10 +221,11 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
     else:
         kind: Effect = "log ratio" if primary.effect == LOG_RATIO else "difference"
         effects = paired_effects(mine[0], other[0], kind)
-    return Pairs(primary, tuple(effects.tolist()), diverged, int((~there).sum()))
+    unread = int((~there).sum())
+    return Pairs(primary, metric.unit, tuple(effects.tolist()), diverged, unread)
 
 
-def _arms(
+def _cells(
     primary: Primary, arm: Arm, records: Sequence[Record]
 ) -> dict[tuple[Any, ...], dict[int, Record]]:
     """Return the records of an arm by seed, for each value of ``primary.over``."""
@@ -239,7 +243,7 @@ def _arms(
     return {key: cells[key] for key in sorted(cells)}
 
 
-def _rows(task: str, pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
+def _judged(pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
     """Judge the comparisons of one subject together; yield a row for each."""
     if not pairs:
         return
@@ -251,23 +255,14 @@ def _rows(task: str, pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
     equal = dict(zip(tested, holm([*tested.values()]), strict=True)) if tested else {}
     for each, yes, no in zip(pairs, confirming, refuting, strict=True):
         primary, interval = each.primary, bootstrap(median, each.effects)
-        low, high = float(interval.low), float(interval.high)
-        sides = {
-            NO_DIFFERENCE: -primary.margin <= low and high <= primary.margin,
-            # An infinite end bounds nothing.
-            CONFIRMED: (low > primary.low or math.isinf(primary.low))
-            and (high < primary.high or math.isinf(primary.high)),
-            REFUTED: high <= primary.low or primary.high <= low,
-        }
         same = equal.get(primary.name, 1.0)
         p = {NO_DIFFERENCE: same, CONFIRMED: yes, REFUTED: no}
-        shown = [outcome for outcome in p if sides[outcome] and p[outcome] <= LEVEL]
-        outcome = shown[0] if shown else UNDECIDED
+        outcome = _outcome(primary, float(interval.low), float(interval.high), p)
         yield {
             "comparison": primary.name,
             "claim": primary.claim,
             "metric": primary.metric,
-            "unit": metrics_of(task)[primary.metric].unit,
+            "unit": each.unit,
             "arm": _written(primary.arm),
             "against": _written(primary.against),
             "effect": primary.effect,
@@ -288,3 +283,16 @@ def _rows(task: str, pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
 
 def _written(arm: Arm) -> str:
     return ", ".join(f"{path} = {value}" for path, value in arm.items())
+
+
+def _outcome(primary: Primary, low: float, high: float, p: dict[str, float]) -> str:
+    """Return the outcome whose test and whole interval agree, or ``undecided``."""
+    sides = {
+        NO_DIFFERENCE: -primary.margin <= low and high <= primary.margin,
+        # An infinite end bounds nothing.
+        CONFIRMED: (low > primary.low or math.isinf(primary.low))
+        and (high < primary.high or math.isinf(primary.high)),
+        REFUTED: high <= primary.low or primary.high <= low,
+    }
+    shown = [outcome for outcome in p if sides[outcome] and p[outcome] <= LEVEL]
+    return shown[0] if shown else UNDECIDED

@@ -10,8 +10,7 @@ from markupsafe import Markup
 
 from harness.bench.compare import written
 from harness.declarations.primaries import EVEN, LOG_RATIO, SHARE
-from harness.judgement.claims import Claim, answer, equal_without_zeros, read_claims
-from harness.judgement.finding import Finding
+from harness.judgement.claims import Claim, answer, read_claims
 from harness.pages.findings import Answered, effect
 from harness.pages.tables import Badge
 from harness.pages.templating import render
@@ -34,81 +33,40 @@ def ledger(answers: Sequence[Answered]) -> dict[str, list[dict[str, Any]]]:
     answered = {each.question.name: each for each in answers}
     claims = read_claims()
     return {
-        title: [_row(claim, answered) for claim in claims if claim.of == kind]
-        for kind, title in PARTS.items()
+        title: [
+            _row(claim, answered.get(claim.test)) for claim in claims if claim.of == of
+        ]
+        for of, title in PARTS.items()
     }
 
 
-def _row(claim: Claim, answered: Mapping[str, Answered]) -> dict[str, Any]:
-    each = answered.get(claim.test)
-    finding = _published(each)
-    verdict, results = answer(claim, finding)
+def _row(claim: Claim, each: Answered | None) -> dict[str, Any]:
+    # Published records alone answer claims.
+    finding = each.finding if each is not None and each.published else None
+    verdict, rows = answer(claim, finding)
+    results = [_ratio(row) if claim.benchmark else _result(row) for row in rows]
     folder = "benchmarks" if claim.benchmark else "experiments"
-    page = f"../{claim.page.replace('.md', '.html')}" if claim.page else ""
-    title = "On the tool's page" if claim.page else ""
-    measured = [_ratio(r, claim) if claim.benchmark else _result(r) for r in results]
+    title, page = "", f"{folder}/{claim.test}.html"
+    if claim.page:
+        title, page = "On the tool's page", f"../{claim.page.replace('.md', '.html')}"
     return {
         "claim": claim,
         "title": each.question.title if each else title,
         "badge": Badge(verdict),
-        "page": page or f"{folder}/{claim.test}.html",
-        "results": list(zip(measured, forest(measured), strict=True)),
-        "note": _norms() if claim.cases else claim.missing,
+        "page": page,
+        "results": [(result, picture(result, results)) for result in results],
     }
-
-
-def _published(each: Answered | None) -> Finding | None:
-    """Return the finding if it is from published records, which alone answer claims."""
-    return each.finding if each is not None and each.published else None
-
-
-def _ratio(row: Mapping[Any, Any], claim: Claim) -> Result:
-    return Result(
-        kind=LOG_RATIO,
-        text=f"{row['backend']}, {row['what']}",
-        shown=f"ratio {written(row)}",
-        outcome=row["outcome"],
-        low=math.log(row["low"]),
-        estimate=math.log(row["value"]),
-        high=math.log(row["high"]),
-        predicted=(math.log(claim.low), math.inf),
-    )
-
-
-def _result(row: Mapping[Any, Any]) -> Result:
-    return Result(
-        kind=row["effect"],
-        text=row["claim"],
-        shown=effect(row),
-        outcome=f"control {row['outcome']}" if row["control"] else row["outcome"],
-        low=row["low"],
-        estimate=row["estimate"],
-        high=row["high"],
-        predicted=(row["predicted_low"], row["predicted_high"]),
-        neutral=EVEN if row["effect"] == SHARE else 0.0,
-    )
-
-
-def _norms() -> str:
-    equal, count = equal_without_zeros()
-    return (
-        f"For {equal} of {count} recorded lists of gradients with tensors of zeros, "
-        "the original's norm has the bits of the norm without these tensors."
-    )
-
-
-WIDTH, HEIGHT, MARGIN = 180, 18, 5
 
 
 class Result(NamedTuple):
     """One measured effect on the scale of its axis, a ratio as its logarithm.
 
     Attributes:
-        kind: ratio, difference, share or slope.
+        kind: ratio, difference, share or slope; effects of one kind have one axis.
         text: what was compared.
         shown: the effect with its interval, as text.
         outcome: what became of the prediction.
-        low, estimate, high: the interval and the estimate.
+        interval: its low end, the estimate and its high end.
         predicted: the predicted interval; an end may be infinite.
         neutral: the effect if there is no difference.
     """
@@ -117,30 +75,50 @@ class Result(NamedTuple):
     text: str
     shown: str
     outcome: str
-    low: float
-    estimate: float
-    high: float
+    interval: tuple[float, float, float]
     predicted: tuple[float, float]
     neutral: float = 0.0
 
 
-def forest(results: Sequence[Result]) -> list[Markup]:
-    """Return a picture of each result; effects of one kind have the same axis."""
-    return [
-        _picture(r, [other for other in results if other.kind == r.kind])
-        for r in results
-    ]
+def _ratio(row: Mapping[Any, Any]) -> Result:
+    """Return the ratio of a benchmark, which is predicted to be above 1."""
+    return Result(
+        kind=LOG_RATIO,
+        text=f"{row['backend']}, {row['what']}",
+        shown=f"ratio {written(row)}",
+        outcome=row["outcome"],
+        interval=(math.log(row["low"]), math.log(row["value"]), math.log(row["high"])),
+        predicted=(0.0, math.inf),
+    )
 
 
-def _picture(result: Result, alike: Sequence[Result]) -> Markup:
-    values = [
-        value
-        for each in alike
-        for value in (each.low, each.estimate, each.high, *each.predicted, each.neutral)
-        if math.isfinite(value)
+def _result(row: Mapping[Any, Any]) -> Result:
+    """Return the comparison of an experiment."""
+    return Result(
+        kind=row["effect"],
+        text=row["claim"],
+        shown=effect(row),
+        outcome=f"control {row['outcome']}" if row["control"] else row["outcome"],
+        interval=(row["low"], row["estimate"], row["high"]),
+        predicted=(row["predicted_low"], row["predicted_high"]),
+        neutral=EVEN if row["effect"] == SHARE else 0.0,
+    )
+
+
+WIDTH, HEIGHT, MARGIN = 180, 18, 5
+
+
+def picture(result: Result, results: Sequence[Result]) -> Markup:
+    """Return a result of a claim as a forest plot; all of its kind share the axis."""
+    ends = [
+        end
+        for each in results
+        if each.kind == result.kind
+        for end in (*each.interval, *each.predicted, each.neutral)
+        if math.isfinite(end)
     ]
-    start, end = min(values, default=0.0), max(values, default=0.0)
-    scale = (WIDTH - 2 * MARGIN) / (end - start or 1.0)
+    start = min(ends)
+    scale = (WIDTH - 2 * MARGIN) / (max(ends) - start or 1.0)
 
     def place(value: float) -> float:
         if not math.isfinite(value):
@@ -148,7 +126,7 @@ def _picture(result: Result, alike: Sequence[Result]) -> Markup:
         return round(MARGIN + (value - start) * scale, 1)
 
     low, high = map(place, result.predicted)
-    left, dot, right = map(place, (result.low, result.estimate, result.high))
+    left, dot, right = map(place, result.interval)
     middle, neutral = HEIGHT / 2, place(result.neutral)
     return Markup(
         f'<svg class="ls-forest" viewBox="0 0 {WIDTH} {HEIGHT}" aria-hidden="true">'

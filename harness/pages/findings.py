@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from markupsafe import Markup
 
+from harness.bench.declare import Benchmark
 from harness.declarations.declare import Experiment
 from harness.declarations.primaries import DIFFERENCE, LOG_RATIO, SHARE, SLOPE
 from harness.judgement.claims import NO_VERDICT, NOT_MEASURED, claims_of
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.judgement.verdicts import NOT_JUDGED
-from harness.pages.sources import Question, Source
 from harness.pages.tables import PAIRS, Badge, Cell, frame_table, records_table, table
 from harness.pages.templating import number, render
 
 if TYPE_CHECKING:
     from harness.figures.plot import Figure
+
+Question: TypeAlias = Experiment | Benchmark
 
 LONGEST = 500
 """The most rows of a table on a page; longer tables are only a download."""
@@ -40,7 +42,6 @@ class Answered:
         figures: the figures of the finding, drawn.
         own_figures: the figures of a user's own run, shown after the published ones.
         problems: sentences about unreadable records, or about figures not drawn.
-        age: when the records were made, and whether the code has changed since.
     """
 
     question: Question
@@ -49,7 +50,6 @@ class Answered:
     figures: Sequence[Figure] = ()
     own_figures: Sequence[Figure] = ()
     problems: Sequence[str] = ()
-    age: str = ""
 
     @property
     def answer(self) -> str:
@@ -67,14 +67,14 @@ class Answered:
         if not self.published:
             return [("", Badge("your own run"))]
         claims = {claim.name: claim.claim for claim in claims_of(self.question.name)}
-        judged = {
-            claims.get(name, ""): Badge(verdict)
+        judged = [
+            (claims.get(name, ""), Badge(verdict))
             for name, verdict in finding.verdicts.items()
             if verdict
-        }
+        ]
         predicts = PREDICTIONS in finding.tables
         other = finding.verdict or (NOT_JUDGED if predicts else NO_VERDICT)
-        return list(judged.items()) or [("", Badge(other))]
+        return judged or [("", Badge(other))]
 
     @property
     def badges(self) -> list[Badge]:
@@ -82,17 +82,20 @@ class Answered:
         return list(dict.fromkeys(badge for _, badge in self.verdicts))
 
 
+# -- the page --------------------------------------------------------------------------
+
+
 def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
     """Return the page of a question; its files are in the folder of its name.
 
     ``commands`` maps the purpose of each command to the command.
     """
-    finding = answered.finding
+    finding, question = answered.finding, answered.question
     own = finding.local if finding else None
     return render(
         "finding.md.jinja",
         answered=answered,
-        name=answered.question.name,
+        name=question.name,
         finding=finding,
         figures=[(_sentence(figure.name), figure) for figure in answered.figures],
         tables=_sheets(finding),
@@ -101,34 +104,25 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
         own_figures={figure.name: figure for figure in answered.own_figures},
         own_tables=_sheets(own),
         commands=commands,
-        scales=_scales(answered.question),
+        scales=_scales(question) if isinstance(question, Experiment) else "",
         provenance=_provenance(finding.provenance) if finding else [],
     )
 
 
-def index_page(
-    source: Source,
-    answers: Sequence[Answered],
-    cards: Sequence[Any] | None = None,
-    above: str = "",
-) -> str:
-    """Return the page that shows questions as cards, below a table.
-
-    ``cards``: the answers, or summaries of them, that have a card; None: all answers.
-    """
-    shown = answers if cards is None else cards
+def index_page(title: str, introduction: str, above: str, cards: str) -> str:
+    """Return the page that shows questions as cards, below a table."""
     return render(
         "index.md.jinja",
-        title=source.title,
-        introduction=source.introduction,
+        title=title,
+        introduction=introduction,
         above=Markup(above),
-        cards=thumbnails(shown, "", source.shows_answers),
+        cards=Markup(cards),
     )
 
 
 def thumbnails(
-    answers: Sequence[Any], folder: str, with_answers: bool = False
-) -> Markup:
+    answers: Iterable[Any], folder: str = "", with_answers: bool = False
+) -> str:
     """Return cards with links to the pages of questions.
 
     Args:
@@ -136,19 +130,21 @@ def thumbnails(
         folder: the folder of their pages, relative to the page of the cards.
         with_answers: whether the cards also show the answers.
     """
-    cards = render(
+    return render(
         "thumbnails.html.jinja",
         answers=answers,
         folder=folder,
         with_answers=with_answers,
     )
-    return Markup(cards)
+
+
+# -- tables ----------------------------------------------------------------------------
 
 
 def table_files(finding: Finding) -> dict[str, str]:
     """Return every table as CSV text, by file name."""
     return {
-        f"table-{_slug(name)}.csv": frame.to_csv(index=False, lineterminator="\n")
+        _file(name): frame.to_csv(index=False, lineterminator="\n")
         for name, frame in finding.tables.items()
     }
 
@@ -164,23 +160,17 @@ class Sheet:
 
 
 def _sheets(finding: Finding | None) -> list[Sheet]:
-    tables = finding.tables if finding else {}
-    return [
-        Sheet(
-            _sentence(name),
-            f"table-{_slug(name)}.csv",
-            len(frame),
-            frame_table(_sentence(name), frame) if len(frame) <= LONGEST else "",
-        )
-        for name, frame in tables.items()
-        if name != PREDICTIONS and len(frame)
-    ]
+    sheets = []
+    for name, frame in finding.tables.items() if finding else ():
+        if name != PREDICTIONS and len(frame):
+            title, short = _sentence(name), len(frame) <= LONGEST
+            html = frame_table(title, frame) if short else ""
+            sheets.append(Sheet(title, _file(name), len(frame), html))
+    return sheets
 
 
-def _scales(question: Question) -> str:
-    """Return the scales of an experiment, with the reason for each, as a table."""
-    if not isinstance(question, Experiment):
-        return ""
+def _scales(experiment: Experiment) -> str:
+    """Return the scales, with the reason for each, as a table."""
     rows: list[list[Cell | str]] = [
         [
             Cell(name, None, "code"),
@@ -188,25 +178,22 @@ def _scales(question: Question) -> str:
             ", ".join(f"{key} {value}" for key, value in scale.settings.items()),
             scale.because,
         ]
-        for name, scale in question.scales.items()
+        for name, scale in experiment.scales.items()
     ]
     return table("Scales", ["Scale", "Seeds", "Settings", "Why"], rows)
 
 
 def _provenance(values: Mapping[str, Any]) -> list[str]:
-    """Return the provenance of the runs: single values first, then lists as tables."""
-    lists = {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, list) and value and isinstance(value[0], Mapping)
-    }
-    facts = {name: value for name, value in values.items() if name not in lists}
-    tables = [records_table(_sentence(name), rows) for name, rows in lists.items()]
-    return [Markup(render("facts.md.jinja", facts=facts)), *tables]
+    """Return the provenance of the runs: single values, and ``subjects`` as a table."""
+    facts = {name: value for name, value in values.items() if name != "subjects"}
+    parts: list[str] = [Markup(render("facts.md.jinja", facts=facts))]
+    if values.get("subjects"):
+        parts.append(records_table("Subjects", values["subjects"]))
+    return parts
 
 
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+def _file(name: str) -> str:
+    return f"table-{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')}.csv"
 
 
 def _sentence(name: str) -> str:
@@ -214,10 +201,9 @@ def _sentence(name: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-Row = Mapping[Any, Any]
+# -- predictions and results -----------------------------------------------------------
 
-SETTINGS = ", "
-"""What separates the settings of an arm in the table."""
+Row = Mapping[Any, Any]
 
 KINDS = {
     LOG_RATIO: "ratio",
@@ -232,18 +218,21 @@ COLUMNS = ("Claim", "Outcome", "Measured", "Predicted", "Backend")
 
 def results_html(finding: Finding) -> str:
     """Return the table of predictions and results; empty if nothing is judged."""
-    rows = [
-        [
-            Cell(row["claim"], row["comparison"], "claim", _arms(row)),
-            Cell(row["outcome"], row["outcome"], notes=(*_control(row), _p(row["p"]))),
-            Cell(effect(row), float(row["estimate"]), notes=(_pairs(row),)),
-            prediction(row),
-            row["backend"] + (" (judged)" if row["judged"] else ""),
-        ]
-        for row in _rows(finding)
+    frame = finding.tables.get(PREDICTIONS)
+    rows = [] if frame is None else [_result(row) for row in frame.to_dict("records")]
+    return table("Predictions and results", COLUMNS, rows, style=PAIRS) if rows else ""
+
+
+def _result(row: Row) -> list[Cell | str]:
+    control = ("control",) if row["control"] else ()
+    p = f"p-value {number(row['p'], 2)}" if row["p"] >= 1e-3 else "p-value < 0.001"
+    return [
+        Cell(row["claim"], row["comparison"], "claim", _arms(row)),
+        Cell(row["outcome"], row["outcome"], notes=(*control, p)),
+        Cell(effect(row), float(row["estimate"]), notes=(f"{row['pairs']} seeds",)),
+        prediction(row),
+        row["backend"] + (" (judged)" if row["judged"] else ""),
     ]
-    caption = "Predictions and results"
-    return table(caption, COLUMNS, rows, style=PAIRS) if rows else ""
 
 
 def prediction(row: Row) -> str:
@@ -259,15 +248,9 @@ def prediction(row: Row) -> str:
 
 def effect(row: Row) -> str:
     """Return the median effect with its interval; log ratios are shown as ratios."""
-    estimate, low, high = (
-        _number(row, row[name]) for name in ("estimate", "low", "high")
-    )
+    names = ("estimate", "low", "high")
+    estimate, low, high = (_number(row, row[name]) for name in names)
     return f"{KINDS[row['effect']]} {estimate} [{low}, {high}]"
-
-
-def _rows(finding: Finding) -> list[dict[Any, Any]]:
-    frame = finding.tables.get(PREDICTIONS)
-    return [] if frame is None else frame.to_dict("records")
 
 
 def _number(row: Row, value: float) -> str:
@@ -287,26 +270,12 @@ def _arms(row: Row) -> tuple[str, ...]:
     return compared, f"Reason: {row['because']}"
 
 
-def _control(row: Row) -> tuple[str, ...]:
-    return ("control",) if row["control"] else ()
-
-
 def _against(row: Row) -> str:
     """Return the settings of both arms; those that they share are named once."""
     if not row["against"]:
         return str(row["arm"])
-    arm, other = (row[name].split(SETTINGS) for name in ("arm", "against"))
-    first, second = (
-        SETTINGS.join(each for each in own if each not in others)
-        for own, others in ((arm, other), (other, arm))
-    )
-    shared = SETTINGS.join(each for each in arm if each in other)
+    arm, other = (str(row[name]).split(", ") for name in ("arm", "against"))
+    first = ", ".join(each for each in arm if each not in other)
+    second = ", ".join(each for each in other if each not in arm)
+    shared = ", ".join(each for each in arm if each in other)
     return f"{first} against {second}" + (f"; both with {shared}" if shared else "")
-
-
-def _pairs(row: Row) -> str:
-    return f"{row['pairs']} seeds"
-
-
-def _p(value: float) -> str:
-    return f"p-value {number(value, 2)}" if value >= 1e-3 else "p-value < 0.001"

@@ -1,11 +1,12 @@
-"""Pages that sum up several experiments: each one's answer and first figure.
+"""Pages that sum up several experiments, and the table of what was measured.
 
-``experiments/pages.toml`` declares them.
+``experiments/pages.toml`` declares the pages. Each has the answer and the first figure
+of its experiments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,22 +37,55 @@ class Pages(Table):
     page: tuple[Page, ...]
 
 
+def pages(path: Path = declare.PAGES) -> list[Page]:
+    """Return the declared pages, then one for each experiment that none of them has.
+
+    Raises:
+        HarnessError: the file is malformed, or names an unknown experiment.
+    """
+    file = TomlFile(path)
+    declared = list(file.checked(Pages, file.content).page)
+    known, listed = declare.known(), [n for p in declared for n in p.experiments]
+    for name in listed:
+        if name not in known:
+            text = f"{path.name}: {unknown_name('experiment', name, known)}"
+            raise HarnessError(text)
+    others = [declare.find(name) for name in known if name not in listed]
+    return [
+        *declared,
+        *(
+            Page(name=o.name, title=o.title, question=o.question, experiments=(o.name,))
+            for o in others
+        ),
+    ]
+
+
+def navigation() -> Iterator[dict[str, Any]]:
+    """Yield the entries of the navigation: pages, with their experiments below."""
+    for page in pages():
+        parts = [f"{FOLDER}{name}.md" for name in page.experiments]
+        if len(parts) > 1:
+            yield {page.title: [f"{FOLDER}{page.name}/index.md", *parts]}
+        else:
+            yield {page.title: parts[0]}
+
+
 @dataclass(frozen=True)
 class Summary:
     """A page with the answers of its experiments.
 
     Attributes:
-        question: its name, title and question, as those of an experiment.
+        question: its name, title and question.
         parts: its experiments; a page of one is that of the experiment itself.
     """
 
-    question: Any
+    question: Page
     parts: Sequence[Answered]
 
     @property
     def place(self) -> str:
         """Where the page is, without its ending, from the folder of experiments."""
-        name = str(self.question.name)
+        name = self.question.name
         return f"{name}/index" if len(self.parts) > 1 else name
 
     @property
@@ -60,33 +94,14 @@ class Summary:
         return list(dict.fromkeys(b for part in self.parts for b in part.badges))
 
 
-def pages(path: Path | None = None) -> list[Any]:
-    """Return the declared pages, then the experiments that none of them has.
-
-    Raises:
-        HarnessError: the file is malformed, or names an unknown experiment.
-    """
-    path = path or declare.PAGES
-    file = TomlFile(path)
-    declared = list(file.checked(Pages, file.content).page)
-    known, listed = declare.known(), [n for p in declared for n in p.experiments]
-    for name in listed:
-        if name not in known:
-            text = f"{path.name}: {unknown_name('experiment', name, known)}"
-            raise HarnessError(text)
-    return [*declared, *(declare.find(n) for n in known if n not in listed)]
-
-
-def summaries(answers: Sequence[Answered]) -> list[Summary]:
+def summaries(answers: Iterable[Answered]) -> list[Summary]:
     """Return all pages with the answers of their experiments."""
     by_name = {answered.question.name: answered for answered in answers}
-    found = []
-    for page in pages():
-        names = getattr(page, "experiments", (page.name,))
-        parts = [by_name[name] for name in names if name in by_name]
-        if parts:
-            found.append(Summary(page, parts))
-    return found
+    found = (
+        Summary(page, [by_name[n] for n in page.experiments if n in by_name])
+        for page in pages()
+    )
+    return [summary for summary in found if summary.parts]
 
 
 def summary_page(summary: Summary) -> str:
@@ -94,17 +109,7 @@ def summary_page(summary: Summary) -> str:
     return render("summary.md.jinja", summary=summary)
 
 
-def navigation() -> list[dict[str, Any]]:
-    """Return the entries of the navigation: pages, with their experiments below."""
-    entries: list[dict[str, Any]] = []
-    for page in pages():
-        names = getattr(page, "experiments", ())
-        parts = [{declare.find(n).title: f"{FOLDER}{n}.md"} for n in names]
-        index = f"{FOLDER}{page.name}/index.md"
-        own = [index, *parts] if parts else f"{FOLDER}{page.name}.md"
-        entries.append({page.title: own})
-    return entries
-
+# -- what was measured -----------------------------------------------------------------
 
 CONVERGENCE, THROUGHPUT = "convergence", "throughput"
 AREAS: Mapping[tuple[str, str], Sequence[str]] = {
@@ -141,33 +146,35 @@ def coverage(experiments: Sequence[Answered], benchmarks: Sequence[Answered]) ->
 
     The asynchronous workers of the NumPy reference are simulated, on no device.
     """
-    found = {each.question.name: ("", each) for each in experiments}
-    found |= {each.question.name: ("../benchmarks/", each) for each in benchmarks}
+    places = {each.question.name: "" for each in experiments}
+    places |= {each.question.name: "../benchmarks/" for each in benchmarks}
+    measured = [each for each in (*experiments, *benchmarks) if each.published]
 
     def links(names: Sequence[str], backend: str, device: str) -> list[tuple[str, str]]:
-        return [
-            (f"{folder}{each.question.name}.html", each.question.title)
-            for folder, each in map(found.__getitem__, filter(found.get, names))
-            if (backend, device) in places_of(each)
-        ]
+        found = {
+            each.question.name: each.question.title
+            for each in measured
+            if each.finding and (backend, device) in _subjects(each.finding.provenance)
+        }
+        return [(f"{places[n]}{n}.html", found[n]) for n in names if n in found]
 
     rows = [
         (
             f"{tool}: {asks}",
             [
-                [(text, links(names, backend, key)) for key, text in DEVICES.items()]
-                for backend in BACKENDS
-            ]
-            + [[("Simulated", links(names, "reference", "cpu"))]],
+                *(
+                    [(text, links(names, of, key)) for key, text in DEVICES.items()]
+                    for of in BACKENDS
+                ),
+                [("Simulated", links(names, "reference", "cpu"))],
+            ],
         )
         for (tool, asks), names in AREAS.items()
     ]
     return render("coverage.html.jinja", names=[*BACKENDS.values(), "NumPy"], rows=rows)
 
 
-def places_of(answered: Answered) -> set[tuple[str, str]]:
-    """Return backend and device of published records."""
-    if not answered.published or answered.finding is None:
-        return set()
-    subjects = answered.finding.provenance.get("subjects", [])
+def _subjects(provenance: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return the backends and devices of records."""
+    subjects = provenance.get("subjects", [])
     return {(subject["backend"], subject["device"]) for subject in subjects}

@@ -1,64 +1,91 @@
-"""Write ``docs/generated/``: first all pages apart, then the files that change."""
+"""Write ``docs/generated/``: all pages into a scratch folder, then those that differ.
+
+:func:`write_pages` writes everything, :func:`write_page` the page of one experiment or
+benchmark.
+"""
 
 from __future__ import annotations
 
-import multiprocessing
 import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
+from harness.bench import compare as bench
+from harness.bench import declare as benchmarks
+from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.judgement.compare import age_of, counted_records
+from harness.figures import plot
+from harness.judgement import compare
 from harness.judgement.finding import Finding
 from harness.pages.claims import OF_SOURCES, claims_page, ledger
-from harness.pages.differences import contents_insert
 from harness.pages.findings import (
     Answered,
+    Question,
     finding_page,
     index_page,
     table_files,
     thumbnails,
 )
-from harness.pages.library import parallel_table, problems_insert
 from harness.pages.names import names_insert
 from harness.pages.oracle import oracle_inserts
-from harness.pages.parity import heat_map, parity_inserts
-from harness.pages.readme import DRAWN
-from harness.pages.reference import reference_inserts, reference_pages
-from harness.pages.sources import (
-    BENCHMARKS,
-    EXPERIMENTS,
-    Question,
-    Source,
-)
-from harness.pages.summaries import Summary, coverage, summaries, summary_page
-from harness.pages.templating import render
+from harness.pages.parity import parity_inserts
+from harness.pages.summaries import coverage, summaries, summary_page
+from harness.pages.templating import as_text, render
+from harness.records.files import RESULTS
 from harness.records.files import folder as records
-from harness.tasks import part
 
-if TYPE_CHECKING:
-    from harness.figures.plot import Figure
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-BACKENDS = ROOT / "impls" / "lockstep"
+DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 
 SHOWN = 6
 """The number of cards of experiments on the home page."""
 
-Spread: TypeAlias = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+
+@dataclass(frozen=True)
+class Source:
+    """One kind of question: how to list and compare it, and how to run it again.
+
+    Attributes:
+        folder: the folder of its pages.
+        questions: returns all of them.
+        compare: returns the finding of one from a folder of results.
+        commands: what a command does -> the command.
+    """
+
+    folder: str
+    questions: Callable[[], Sequence[Question]]
+    compare: Callable[[Any, Path], Finding | None]
+    commands: Mapping[str, str]
+
+
+EXPERIMENTS = Source(
+    folder="experiments",
+    questions=lambda: [declare.find(name) for name in declare.known()],
+    compare=compare.compare,
+    commands={
+        "Quick, with plots and this site": ".venv/bin/nox -s reproduce -- {name}",
+        "At the scale that is published": (
+            ".venv/bin/nox -s reproduce -- {name} --scale std"
+        ),
+    },
+)
+BENCHMARKS = Source(
+    folder="benchmarks",
+    questions=lambda: [benchmarks.find(name) for name in benchmarks.known()],
+    compare=bench.compare,
+    commands={
+        "Quick: one process, no verdicts": ".venv/bin/nox -s bench -- {name} --quick",
+        "As published: six processes": ".venv/bin/nox -s bench -- {name}",
+    },
+)
 
 
 def write_pages(
-    docs: Path = ROOT / "docs",
-    results: Path = ROOT / "results",
-    jobs: int = 1,
+    docs: Path = DOCS,
+    results: Path = RESULTS,
     done: Callable[[], Any] = lambda: None,
 ) -> list[Path]:
     """Write every generated page, figure and insert; return the files that changed.
@@ -69,207 +96,161 @@ def write_pages(
     Args:
         docs: the folder that contains ``generated``.
         results: the folder of the records.
-        jobs: the number of processes that compare and draw.
-        done: called after each of the :func:`questions`.
+        done: called after each experiment and benchmark.
     """
-    target, changed = docs / "generated", list[Path]()
-    with _staged(target, changed) as folder, _processes(jobs) as spread:
-        answers = write_findings(folder, EXPERIMENTS, results, spread, done)
-        timed = write_findings(folder, BENCHMARKS, results, spread, done)
-        _write(folder / "claims.md", claims_page([*answers, *timed]))
-        pages, home = summaries(answers), folder / "experiments"
-        for page in pages:
-            if len(page.parts) > 1:
-                _write(home / f"{page.place}.md", summary_page(page))
-        index = index_page(EXPERIMENTS, answers, pages, coverage(answers, timed))
-        _write(home / "index.md", index)
-        inserts = {
-            **parity_inserts(results),
-            **oracle_inserts(results),
-            **home_inserts(pages, answers, timed, results),
-            **_costs(timed),
-            "data_parallel": parallel_table(),
-            "differences_contents": contents_insert(),
-            **reference_inserts(BACKENDS),
-            "names": names_insert(),
-            "problems": problems_insert(),
-        }
-        for name, text in inserts.items():
-            _write(folder / "inserts" / f"{name}.md", text)
-        for path, text in reference_pages(BACKENDS).items():
-            _write(folder / "reference" / path, text)
-    return sorted(changed)
+    with tempfile.TemporaryDirectory(prefix="pages-") as scratch:
+        folder = Path(scratch)
+        answers = write_findings(folder, EXPERIMENTS, results, done)
+        timed = write_findings(folder, BENCHMARKS, results, done)
+        texts = overviews(answers, timed)
+        for name, text in inserts(answers, timed, results).items():
+            texts[f"inserts/{name}.md"] = text
+        for name, text in texts.items():
+            _write(folder / name, text)
+        return _replace(docs / "generated", folder)
 
 
-def questions() -> dict[str, Source]:
-    """Return the name of each experiment and benchmark with its source."""
-    return {
-        question.name: source
-        for source in (EXPERIMENTS, BENCHMARKS)
-        for question in source.questions()
-    }
-
-
-def write_page(name: str, docs: Path = ROOT / "docs") -> Path:
+def write_page(name: str, docs: Path = DOCS) -> Path:
     """Write the page of one experiment or benchmark, with its figures and tables.
 
     The other pages that quote it are written by :func:`write_pages`.
     """
-    source = questions()[name]
-    one = replace(
-        source, questions=lambda: [q for q in source.questions() if q.name == name]
+    source, question = next(
+        (source, question)
+        for source in (EXPERIMENTS, BENCHMARKS)
+        for question in source.questions()
+        if question.name == name
     )
     home = docs / "generated" / source.folder
-    with tempfile.TemporaryDirectory() as staging:
-        write_findings(Path(staging), one, ROOT / "results")
-        new = Path(staging) / source.folder
-        shutil.rmtree(home / name, ignore_errors=True)
-        shutil.copytree(new / name, home / name)
-        shutil.copy(new / f"{name}.md", home)
+    shutil.rmtree(home / name, ignore_errors=True)
+    write_finding(home, source, question, RESULTS)
     return home / f"{name}.md"
-
-
-def home_inserts(
-    pages: Sequence[Summary],
-    experiments: Sequence[Answered],
-    benchmarks: Sequence[Answered],
-    results: Path,
-) -> dict[str, str]:
-    """Return the inserts of the home page by name.
-
-    The caption beside its figure is empty without results.
-    """
-    claims = ledger([*experiments, *benchmarks])[OF_SOURCES]
-    tested = [row for row in claims if row["badge"].style != "none"]
-    drawn = (
-        answered.finding
-        for answered in experiments
-        if answered.question.name == DRAWN and answered.published and answered.finding
-    )
-    heads = (part(each.task, "report").brief(each).caption for each in drawn)
-    return {
-        "home_claims": render("home_claims.html.jinja", rows=tested),
-        "home_heads": "".join(heads),
-        "home_experiments": thumbnails(pages[:SHOWN], "generated/experiments/"),
-        "home_parity": heat_map(results),
-    }
-
-
-def _costs(timed: list[Answered]) -> dict[str, str]:
-    """Return the insert ``cost_NAME`` of each benchmark, for a page in a subfolder."""
-    return {
-        f"cost_{answered.question.name}{end}": render(
-            "cost.md.jinja", answered=answered, up=up
-        )
-        for answered in timed
-        for end, up in (("", "../"), ("_top", ""))
-    }
-
-
-@contextmanager
-def _processes(count: int) -> Iterator[Spread]:
-    """Yield a function like ``map`` that uses ``count`` processes; 1 is this one."""
-    if count == 1:
-        yield map
-        return
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(count, context) as pool:
-        yield pool.map
 
 
 def write_findings(
     folder: Path,
     source: Source,
     results: Path,
-    spread: Spread = map,
     done: Callable[[], Any] = lambda: None,
 ) -> list[Answered]:
-    """Write an index and a page per question, with figures and tables as files.
-
-    ``spread``: a function like ``map``, for the slow part of each question.
-    ``done``: called after each question.
-    """
-    home = folder / source.folder
-    answer = partial(_answer, home, source, results)
+    """Write a page for each question of a source, with figures and tables as files."""
     answers = []
-    for answered in spread(answer, source.questions()):
-        answers.append(_with_age(answered, source, results))
-        done()
-    for answered in answers:
+    for question in source.questions():
+        answered = write_finding(folder / source.folder, source, question, results)
         for problem in answered.problems:
             warnings.warn(problem, stacklevel=2)
-        name = answered.question.name
-        _write(home / f"{name}.md", finding_page(answered, source.commands_for(name)))
-    _write(home / "index.md", index_page(source, answers))
+        answers.append(answered)
+        done()
     return answers
 
 
-def _answer(home: Path, source: Source, results: Path, question: Question) -> Answered:
-    """Compare and draw one question; write its figures and tables."""
-    published = records(question.name, True, results).is_dir()
+def write_finding(
+    home: Path, source: Source, question: Question, results: Path
+) -> Answered:
+    """Compare and draw one question; write its page, figures and tables.
+
+    Records that cannot be read and figures that cannot be drawn are problems, which the
+    page shows.
+    """
+    name, problems = question.name, list[str]()
+    finding = None
     try:
         finding = source.compare(question, results)
     except HarnessError as error:
-        return Answered(question, None, published, problems=(str(error),))
-    if finding is None:
-        return Answered(question, None, published)
-    files, problems = home / question.name, list[str]()
-    figures = _draw(source, finding, files, problems)
-    own_figures: Sequence[Figure] = ()
-    if finding.local is not None:
-        own_figures = _draw(source, finding.local, files / "own", problems)
-    return Answered(question, finding, published, figures, own_figures, problems)
-
-
-def _with_age(answered: Answered, source: Source, results: Path) -> Answered:
-    """Add the age of the records; if they cannot be read, drop the finding."""
-    question, published = answered.question, answered.published
-    if answered.finding is None:
-        return answered
-    try:
-        place = records(question.name, published, results)
-        age = age_of(counted_records(question, place))
-    except HarnessError as error:
-        return Answered(question, None, published, problems=(str(error),))
-    return replace(answered, age=age)
+        problems.append(str(error))
+    own = finding.local if finding else None
+    answered = Answered(
+        question,
+        finding,
+        published=records(name, True, results).is_dir(),
+        figures=_draw(finding, home / name, problems),
+        own_figures=_draw(own, home / name / "own", problems),
+        problems=problems,
+    )
+    commands = {what: line.format(name=name) for what, line in source.commands.items()}
+    _write(home / f"{name}.md", finding_page(answered, commands))
+    return answered
 
 
 def _draw(
-    source: Source, finding: Finding, folder: Path, problems: list[str]
-) -> Sequence[Figure]:
+    finding: Finding | None, folder: Path, problems: list[str]
+) -> Sequence[plot.Figure]:
     """Write tables and figures; append to ``problems`` if drawing fails."""
-    _write_tables(folder, finding)
+    if finding is None:
+        return ()
+    for name, text in table_files(finding).items():
+        _write(folder / name, text)
     try:
-        return source.draw(finding, folder)
+        return plot.draw(finding, folder)
     except HarnessError as error:
         problems.append(str(error))
         return ()
 
 
-def _write_tables(folder: Path, finding: Finding) -> None:
-    for name, text in table_files(finding).items():
-        _write(folder / name, text)
+def overviews(answers: Sequence[Answered], timed: Sequence[Answered]) -> dict[str, str]:
+    """Return path -> text of the pages that show several questions."""
+    pages = summaries(answers)
+    experiments = index_page(
+        "Experiments",
+        "Each experiment asks one question. The numbers of its answer come from the "
+        "published results when this site is built.",
+        coverage(answers, timed),
+        thumbnails(pages),
+    )
+    benchmarks = index_page(
+        "Benchmarks",
+        "How much time a step takes with a wrapper, compared with the bare optimizer "
+        "or with another implementation.",
+        "",
+        thumbnails(timed, with_answers=True),
+    )
+    return {
+        "claims.md": claims_page([*answers, *timed]),
+        "experiments/index.md": experiments,
+        "benchmarks/index.md": benchmarks,
+        **{
+            f"experiments/{page.place}.md": summary_page(page)
+            for page in pages
+            if len(page.parts) > 1
+        },
+    }
 
 
-@contextmanager
-def _staged(target: Path, changed: list[Path]) -> Iterator[Path]:
-    """Yield an empty folder, whose files replace ``target``; list those that change."""
-    with tempfile.TemporaryDirectory(prefix="pages-") as staging:
-        yield Path(staging)
-        new = {
-            path.relative_to(staging): path.read_bytes()
-            for path in Path(staging).rglob("*")
-            if path.is_file()
-        }
+def inserts(
+    answers: Sequence[Answered], timed: Sequence[Answered], results: Path
+) -> dict[str, str]:
+    """Return name -> text of what pages written by hand include."""
+    claims = ledger([*answers, *timed])[OF_SOURCES]
+    tested = [row for row in claims if row["badge"].style != "none"]
+    shown = summaries(answers)[:SHOWN]
+    return {
+        "home_claims": render("home_claims.html.jinja", rows=tested),
+        "home_experiments": thumbnails(shown, "generated/experiments/"),
+        "names": names_insert(),
+        **{f"cost_{each.question.name}": f"{as_text(each.answer)}\n" for each in timed},
+        **oracle_inserts(results),
+        **parity_inserts(results),
+    }
+
+
+def _replace(target: Path, folder: Path) -> list[Path]:
+    """Make ``target`` equal to a folder; return the files that change, sorted."""
+    new = {
+        path.relative_to(folder): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    for path in target.rglob("*"):
+        if path.is_file() and path.relative_to(target) not in new:
+            path.unlink()
+    changed = []
     for name, content in new.items():
         path = target / name
         if not (path.is_file() and path.read_bytes() == content):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
             changed.append(path)
-    for path in target.rglob("*"):
-        if path.is_file() and path.relative_to(target) not in new:
-            path.unlink()
+    return sorted(changed)
 
 
 def _write(path: Path, text: str) -> None:

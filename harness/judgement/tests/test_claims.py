@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from harness.bench import declare as benchmarks
 from harness.declarations import declare
 from harness.errors import HarnessError
-from harness.judgement.claims import Claim, answer, equal_without_zeros, read_claims
+from harness.judgement.claims import Claim, answer, read_claims
 from harness.judgement.compare import compare
 from harness.judgement.finding import Finding
 from harness.pages.claims import claims_page
 from harness.pages.findings import Answered
-from harness.parity.cases import FAMILIES
+from harness.parity.cases import GOLDEN, array, read_cases
+from lockstep.reference import clip_by_global_norm
 
 CLAIMS = {claim.name: claim for claim in read_claims()}
 
@@ -38,21 +40,19 @@ def test_every_judged_experiment_is_among_the_claims_and_no_name_is_there_twice(
 
 @pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS)
 def test_a_claim_names_what_there_is(claim: Claim) -> None:
-    tests = (claim.experiment, claim.benchmark, claim.page, claim.missing)
-    assert sum(map(bool, tests)) == 1
+    assert sum(map(bool, (claim.experiment, claim.benchmark, claim.page))) <= 1
+    assert claim.test or claim.page or claim.note
     if claim.experiment:
         known = {primary.name for primary in declare.find(claim.experiment).primaries}
         assert claim.primaries and {*claim.primaries} <= known
     if claim.benchmark:
         rows = benchmarks.find(claim.benchmark).rows
         assert claim.peer in {row.peer for row in rows if row.measure == "ratio"}
-        assert claim.low > 0
-    assert claim.cases in ("", *FAMILIES)
 
 
 def test_a_claim_without_results_says_why() -> None:
     transe = CLAIMS["transe"]
-    untested = transe.model_copy(update={"experiment": "", "missing": "Nothing yet."})
+    untested = transe.model_copy(update={"experiment": "", "note": "Nothing yet."})
     assert answer(untested, None) == ("not tested", [])
     assert answer(transe, None) == ("not measured yet", [])
     shown = transe.model_copy(update={"experiment": "", "page": "multitask.md"})
@@ -64,10 +64,24 @@ def row_of(page: str, claim: Claim) -> str:
 
 
 def test_the_claim_about_norms_follows_from_recorded_cases() -> None:
-    (claim,) = [each for each in CLAIMS.values() if each.cases]
-    equal, count = equal_without_zeros()
-    assert count > 0 and answer(claim, None) == ("not reproduced", [])
-    assert f"{equal} of {count}" in row_of(claims_page([]), claim)
+    """The original's norm has the bits of the norm without tensors of zeros."""
+    equal = []
+    for case in read_cases(GOLDEN, ["multitask_clip"]):
+        if "raises" in case.expected or case.inputs.get("dtype") == "float16":
+            continue
+        lists, results = [case.inputs["gradients"]], [case.expected]
+        if "steps" in case.expected:
+            lists, results = case.inputs["gradients"], case.expected["steps"]
+        for values, expected in zip(lists, results, strict=True):
+            present = [array(value, "float32") for value in values if value is not None]
+            nonzero = [gradient for gradient in present if gradient.any()]
+            norm = array(expected["global_norm"], "float32")
+            if np.isfinite(norm) and norm > 0 and len(nonzero) < len(present):
+                _, stock = clip_by_global_norm(nonzero, float(case.inputs["clip_norm"]))
+                equal.append(stock == norm)
+    claim = CLAIMS["underestimated-norm"]
+    assert all(equal) and answer(claim, None) == ("not reproduced", [])
+    assert f"For {len(equal)} of {len(equal)} recorded lists" in claim.note
 
 
 RATIOS = {

@@ -16,20 +16,18 @@ import pandas as pd
 import pytest
 
 from harness.declarations import declare
-from harness.figures.plot import Figure
-from harness.judgement.finding import PREDICTIONS, Finding
-from harness.pages.findings import Answered, results_html
-from harness.pages.parity import heat_map, parity_inserts
-from harness.pages.sources import EXPERIMENTS, Question
+from harness.figures import plot
+from harness.judgement.finding import PREDICTIONS, Finding, age_of
+from harness.pages.findings import Answered, Question, results_html
+from harness.pages.parity import parity_inserts
 from harness.pages.tables import Badge
-from harness.pages.write import write_findings, write_pages
+from harness.pages.write import EXPERIMENTS, write_findings, write_pages
 from harness.parity import drivers
 from harness.parity.cases import GOLDEN, read_cases
 from harness.parity.replay import replay
 from harness.parity.row import Row
 from harness.processes.children import ROOT
 from harness.processes.environment import child_variables
-from harness.records.files import Store
 from harness.records.record import Code, Outcome
 from harness.tests.synthetic import record_of
 
@@ -100,11 +98,11 @@ def test_the_same_results_give_the_same_bytes_and_import_no_framework(
     assert done.stdout.split() == []
     first = contents(alone / "generated")
     assert any(name.startswith("experiments/larc/") for name in first)
-    written = write_pages(docs, results, jobs=2)
+    written = write_pages(docs, results)
     assert contents(docs / "generated") == first
     assert len(written) == len(first)
     assert all(path.is_file() for path in written)
-    assert write_pages(docs, results, jobs=2) == []
+    assert write_pages(docs, results) == []
 
 
 def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
@@ -118,7 +116,6 @@ def test_without_results_every_page_says_so(docs: Path, tmp_path: Path) -> None:
         "benchmarks/row_clipping.md",
         "inserts/parity_matrix.md",
         "inserts/cost_multitask_overhead.md",
-        "inserts/cost_learning_rate_top.md",
         "inserts/home_experiments.md",
         "inserts/home_parity.md",
     }
@@ -180,7 +177,7 @@ def test_a_failure_shows_wherever_its_case_does(
     write_report(results, [wrong, *rows[1:]])
     inserts = parity_inserts(results)
     assert "1 failed" in inserts["parity_matrix"]
-    assert "1 failed" in heat_map(results)
+    assert "1 failed" in inserts["home_parity"]
     assert "broken &lt;here&gt;" in inserts["parity_reasons"]
 
 
@@ -212,7 +209,7 @@ FINDING = Finding(
 )
 
 
-def draw(finding: Finding, folder: Path) -> Sequence[Figure]:
+def draw(finding: Finding, folder: Path) -> Sequence[plot.Figure]:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "drawn.light.svg").write_text(finding.answer, "utf-8")
     return [Picture("drawn", "A [line]\nthat rises", "Read it so.")]
@@ -232,8 +229,10 @@ def page_of(finding: Finding, folder: Path, results: Path) -> str:
         return finding
 
     asked = declare.find(finding.experiment)
-    source = replace(EXPERIMENTS, questions=lambda: [asked], compare=compare, draw=draw)
-    write_findings(folder, source, results)
+    source = replace(EXPERIMENTS, questions=lambda: [asked], compare=compare)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plot, "draw", draw)
+        write_findings(folder, source, results)
     return (folder / "experiments" / "absent_tasks.md").read_text("utf-8")
 
 
@@ -259,9 +258,8 @@ def test_a_page_says_when_its_records_were_made_and_that_the_code_has_changed(
 ) -> None:
     run = declare.find("absent_tasks").runs("quick")[0]
     made = replace(record_of(run, "tf", Outcome("ok")), start="2026-01-02T03:04:05Z")
-    with Store(published / "absent_tasks", "tf") as store:
-        store.append(replace(made, code=Code("c0ffee00" * 5, False, "0" * 16)))
-    page = page_of(FINDING, tmp_path / "generated", published)
+    age = age_of([replace(made, code=Code("c0ffee00" * 5, False, "0" * 16))])
+    page = page_of(replace(FINDING, age=age), tmp_path / "generated", published)
     said = "Measured 2026-01-02, last with Lockstep 0, commit c0ffee00."
     assert f"{said} The code has changed since." in page
 

@@ -13,7 +13,7 @@ from harness.pages.summaries import pages, summaries, summary_page
 
 
 def test_each_experiment_has_one_place_in_the_pages() -> None:
-    listed = [n for p in pages() for n in getattr(p, "experiments", (p.name,))]
+    listed = [name for page in pages() for name in page.experiments]
     assert sorted(listed) == declare.known()
 
 
