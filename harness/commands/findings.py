@@ -124,7 +124,7 @@ def plot(
     if optimizer is not None:
         finding = finding.local or finding
     for figure in draw(finding, out):
-        print(f"{figure.title}\n  {figure.light}\n  {figure.dark}\n  {figure.csv}")
+        print(figure.title, *figure.files, sep="\n  ")
 
 
 def pages(

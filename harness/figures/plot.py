@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import matplotlib as mpl
 import pandas as pd
@@ -21,12 +21,9 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.text import Text
 
 from harness.errors import HarnessError
-from harness.figures.style import LIGHT, Theme, in_dark
+from harness.figures.style import LIGHT, RC, Theme, in_dark
 from harness.judgement.finding import PREDICTIONS, Finding
 from harness.tasks import TASKS, part
-
-SVG_METADATA = {"Date": None, "Creator": None}
-"""The metadata of files, without anything that changes from day to day."""
 
 TITLE_WIDTH = 0.95
 """The maximum length of a line of the title, as a share of the figure's width."""
@@ -35,7 +32,6 @@ LINE = 0.19
 """The height of a line of the title, in inches."""
 
 Paint: TypeAlias = Callable[[Canvas, Theme], None]
-Size: TypeAlias = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -65,6 +61,7 @@ class Figure:
     """A drawn figure: its texts and its files.
 
     Attributes:
+        files: the SVG for light pages, that for dark pages, and the data as CSV.
         size: width and height in pixels. With them, a browser reserves the space, so
             the page does not move when the file is loaded.
     """
@@ -73,10 +70,8 @@ class Figure:
     title: str
     alt: str
     caption: str
-    light: Path
-    dark: Path
-    csv: Path
-    size: Size
+    files: tuple[Path, Path, Path]
+    size: tuple[int, int]
 
 
 def draw(finding: Finding, folder: Path) -> list[Figure]:
@@ -109,37 +104,48 @@ def drawings_of(finding: Finding) -> Iterator[Drawing]:
 
 def draw_one(drawing: Drawing, folder: Path) -> Figure:
     """Draw one figure into ``folder``."""
-    light, dark, csv = (
+    with mpl.rc_context(RC):
+        painted = canvas(drawing)
+        svg = svg_of(painted)
+    light, dark, data = (
         folder / f"{drawing.name}.{end}" for end in ("light.svg", "dark.svg", "csv")
     )
-    with mpl.rc_context(LIGHT.rc):
-        painted = canvas(drawing, LIGHT)
-        svg = svg_of(painted)
-    # Painting it again for the dark theme would take much longer.
+    # Painting it again in other colours would take much longer.
     for path, text in ((light, svg), (dark, in_dark(svg))):
         path.write_text(text, "utf-8", newline="\n")
-    drawing.data.to_csv(csv, index=False, float_format="%.6g", lineterminator="\n")
-    words = (drawing.name, drawing.title, drawing.alt, drawing.caption)
+    drawing.data.to_csv(data, index=False, float_format="%.6g", lineterminator="\n")
     width, height = painted.bbox.size
-    return Figure(*words, light, dark, csv, (round(width), round(height)))
+    return Figure(
+        drawing.name,
+        drawing.title,
+        drawing.alt,
+        drawing.caption,
+        (light, dark, data),
+        (round(width), round(height)),
+    )
 
 
 def svg_of(painted: Canvas) -> str:
-    """Return a painted figure as SVG; ``savefig`` would draw it twice."""
+    """Return a painted figure as SVG; ``savefig`` would draw it twice.
+
+    It has no metadata that change from day to day.
+    """
     content, target = StringIO(), FigureCanvasSVG(painted)
-    target.print_svg(content, metadata=SVG_METADATA)  # type: ignore[no-untyped-call]
+    none = {"Date": None, "Creator": None}
+    target.print_svg(content, metadata=none)  # type: ignore[no-untyped-call]
     return content.getvalue()
 
 
-def canvas(drawing: Drawing, theme: Theme) -> Canvas:
-    """Return a painted figure with its title, in the settings of a theme.
+def canvas(drawing: Drawing) -> Canvas:
+    """Return a painted figure with its title.
 
     A title that is wider than the figure is broken, and the figure becomes higher.
     """
     painted = Canvas(figsize=drawing.size)
-    drawing.paint(painted, theme)
-    look: dict[str, Any] = {"x": 0.01, "ha": "left", "weight": "bold"}
-    title = painted.suptitle(drawing.title, **look, parse_math=False)
+    drawing.paint(painted, LIGHT)
+    title = painted.suptitle(
+        drawing.title, x=0.01, ha="left", weight="bold", parse_math=False
+    )
     _fold(title, painted.bbox.width * TITLE_WIDTH)
     width, height = painted.get_size_inches()
     painted.set_size_inches(width, height + title.get_text().count("\n") * LINE)

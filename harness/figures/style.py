@@ -1,8 +1,8 @@
-"""The style of every plot: two themes, with a colour per method and per backend.
+"""The style of every plot, with a colour per method and per backend.
 
 The colours are those of Okabe and Ito, which people with colour-blindness can
-distinguish. They are lighter in the dark theme. Methods also differ in line style, and
-backends in marker.
+distinguish. Methods also differ in line style, and backends in marker. Figures are
+painted on a light page; :func:`in_dark` exchanges the colours for a dark one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THIN = 0.8
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of one theme.
+    """The colours of a figure.
 
     Attributes:
         methods: a colour for each method. ``none`` is the bare optimizer, ``mean`` is
@@ -32,7 +32,6 @@ class Theme:
         backends: a colour for each backend, and for the reference.
     """
 
-    name: str
     ink: str
     faint: str
     methods: Mapping[str, str]
@@ -42,47 +41,8 @@ class Theme:
         """Return the colour of a method, or ``ink`` or ``faint``."""
         return {**self.methods, "ink": self.ink, "faint": self.faint}[name]
 
-    @property
-    def colors(self) -> list[str]:
-        """All colours, in the same order in every theme."""
-        return [self.ink, self.faint, *self.methods.values(), *self.backends.values()]
-
-    @property
-    def rc(self) -> dict[Any, Any]:
-        """Settings for ``matplotlib.rc_context``; equal data gives equal bytes."""
-        inks = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
-        return {
-            **dict.fromkeys(inks, self.ink),
-            "axes.edgecolor": self.faint,
-            "axes.facecolor": "none",
-            "axes.grid": True,
-            "axes.labelsize": 9,
-            "axes.spines.right": False,
-            "axes.spines.top": False,
-            "axes.titlelocation": "left",
-            "axes.titlesize": 10,
-            "axes.titleweight": "bold",
-            "figure.constrained_layout.use": True,
-            "figure.facecolor": "none",
-            "figure.titlesize": 11,
-            "font.family": "sans-serif",
-            "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
-            "font.size": 9,
-            "grid.alpha": 0.35,
-            "grid.color": self.faint,
-            "grid.linewidth": 0.6,
-            "legend.frameon": False,
-            "lines.linewidth": 1.6,
-            "savefig.facecolor": "none",
-            "svg.fonttype": "none",
-            "svg.hashsalt": "lockstep",
-            "xtick.labelsize": 8,
-            "ytick.labelsize": 8,
-        }
-
 
 LIGHT = Theme(
-    "light",
     ink="#22262e",
     faint="#9aa1ad",
     methods={
@@ -93,45 +53,66 @@ LIGHT = Theme(
     },
     backends={name: backend.colors[0] for name, backend in BACKENDS.items()},
 )
-DARK = Theme(
-    "dark",
-    ink="#e4e7ec",
-    faint="#6f7784",
-    methods={
-        "none": "#ff9c54",
-        "mean": "#a8b0bd",
-        "default": "#63b8f0",
-        "strict": "#cfa0e0",
-    },
-    backends={name: backend.colors[1] for name, backend in BACKENDS.items()},
-)
-
-
-COLOR = re.compile("#[0-9a-f]{6}")
-DARK_FOR = dict(zip(LIGHT.colors, DARK.colors, strict=True))
-"""Colour of the light theme -> the same in the dark theme."""
+DARK_FOR = {
+    "#22262e": "#e4e7ec",
+    "#9aa1ad": "#6f7784",
+    "#d55e00": "#ff9c54",
+    "#6b7280": "#a8b0bd",
+    "#0072b2": "#63b8f0",
+    "#7a4d8f": "#cfa0e0",
+    **dict(backend.colors for backend in BACKENDS.values()),
+}
+"""Colour on a light page -> the same on a dark one."""
 
 
 def in_dark(svg: str) -> str:
-    """Return an SVG in the light theme with the colours of the dark theme.
+    """Return a figure for a dark page. Colours of no theme are unchanged."""
+    return re.sub("#[0-9a-f]{6}", lambda hit: DARK_FOR.get(hit[0], hit[0]), svg)
 
-    The themes differ in nothing else. Colours of neither theme are unchanged.
-    """
-    return COLOR.sub(lambda found: DARK_FOR.get(found[0], found[0]), svg)
+
+INKS = ("text.color", "axes.labelcolor", "xtick.color", "ytick.color")
+RC: dict[Any, Any] = {
+    **dict.fromkeys(INKS, LIGHT.ink),
+    "axes.edgecolor": LIGHT.faint,
+    "axes.facecolor": "none",
+    "axes.grid": True,
+    "axes.labelsize": 9,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titleweight": "bold",
+    "figure.constrained_layout.use": True,
+    "figure.facecolor": "none",
+    "figure.titlesize": 11,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans", "Verdana", "Arial", "sans-serif"],
+    "font.size": 9,
+    "grid.alpha": 0.35,
+    "grid.color": LIGHT.faint,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "lines.linewidth": 1.6,
+    "savefig.facecolor": "none",
+    "svg.fonttype": "none",
+    "svg.hashsalt": "lockstep",
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+}
+"""Settings for ``matplotlib.rc_context``; equal data gives equal bytes."""
+
+
+def marker(backend: str, backends: Sequence[str], colour: str) -> dict[str, Any]:
+    """Return the marker settings of a backend; only the first backend is filled."""
+    return {
+        "marker": symbol(backend),
+        "ms": 4.5,
+        "color": colour,
+        "mfc": colour if backend == backends[0] else "none",
+        "lw": 0,
+    }
 
 
 def symbol(backend: str) -> str:
     """Return the marker of a backend, whose name may include a device."""
     return BACKENDS[backend.split(" ")[0]].marker
-
-
-def marker(backend: str, backends: Sequence[str], colour: str) -> dict[str, Any]:
-    """Return the marker settings of a backend; only the first backend is filled."""
-    filled = colour if backend == backends[0] else "none"
-    return {
-        "marker": symbol(backend),
-        "ms": 4.5,
-        "color": colour,
-        "mfc": filled,
-        "lw": 0,
-    }

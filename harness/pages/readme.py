@@ -15,7 +15,7 @@ from matplotlib.figure import Figure as Canvas
 from harness.declarations import declare
 from harness.errors import HarnessError
 from harness.figures.plot import draw_one, svg_of
-from harness.figures.style import LIGHT, in_dark
+from harness.figures.style import RC, in_dark
 from harness.judgement import compare
 from harness.processes.children import ROOT
 from harness.records.files import RESULTS
@@ -55,7 +55,7 @@ def write_figure(folder: Path = ASSETS, results: Path = RESULTS) -> list[Path]:
         raise HarnessError(sentence(DRAWN, "published results", "none", remedy))
     with tempfile.TemporaryDirectory() as scratch:
         brief = part(finding.task, "report").brief(finding)
-        light = draw_one(brief, Path(scratch)).light
+        light, _, _ = draw_one(brief, Path(scratch)).files
         return _write_themes(folder, brief.name, light.read_text("utf-8"))
 
 
@@ -65,7 +65,7 @@ def write_illustrations(folder: Path = ASSETS) -> list[Path]:
     for name in ILLUSTRATIONS:
         with contextlib.redirect_stdout(io.StringIO()):
             script = runpy.run_path(str(DOCS / "examples" / f"{name}.py"))
-        with mpl.rc_context(LIGHT.rc):
+        with mpl.rc_context(RC):
             painted = Canvas(figsize=SIZE)
             script["draw"](painted)
             files += _write_themes(folder, name, svg_of(painted))

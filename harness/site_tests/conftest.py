@@ -39,7 +39,7 @@ PLACES = (
 )
 
 
-SAMPLES = {"index.html", "multitask.html", "parity.html"}
+SAMPLES = {"index.html", "multitask.html", "parity.html", "reference/pytorch.html"}
 """Hand-written pages on which the default tests run all checks."""
 
 

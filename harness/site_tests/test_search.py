@@ -53,7 +53,7 @@ def test_every_name_is_found_from_a_file(name: str, window: Any, site: Path) -> 
         window.get_by_role("textbox", name="Search").click()
     results = results_of(window, name)
     addresses = results.evaluate_all("links => links.map(link => link.href)")
-    documented = re.compile(rf"/generated/reference/.*#lockstep\.[\w.]+\.{name}(\?|$)")
+    documented = re.compile(rf"/reference/.*#lockstep\.[\w.]+\.{name}(\?|$)")
     assert [link for link in addresses if documented.search(unmarked(link))]
     first = addresses[0].partition("?")[0].removeprefix(f"{site.as_uri()}/")
     assert name in (site / first).read_text("utf-8")

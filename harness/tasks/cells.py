@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from harness.declarations.toml_files import leaves
 from harness.records.record import Record
 from harness.statistics import Floats, bootstrap, median, paired_effects
 
@@ -58,13 +59,31 @@ def cells(
 ) -> list[Cell]:
     """Group records that differ only in their seed, in order of appearance.
 
-    ``label`` returns the columns that name a cell, beside its backend.
+    ``label`` returns the columns that name a cell, beside its backend. If cells have
+    the same name, the settings in which they differ are columns, too.
     """
-    found = []
+    found: list[Cell] = []
+    named: dict[str, Mapping[str, Any]] = {}
+    differ: list[str] = []
     for group in by_config(records):
-        of, backend = settings(**group[0].config), backend_of(group[0])
-        found.append(Cell(backend, of, group, {**label(of), "backend": backend}))
-    return found
+        config, backend = dict(leaves(group[0].config)), backend_of(group[0])
+        of = settings(**group[0].config)
+        labels = {**label(of), "backend": backend}
+        found.append(Cell(backend, of, group, labels))
+        first = named.setdefault(str(labels), config)
+        differ += [n for n in {**first, **config} if first.get(n) != config.get(n)]
+    if not differ:
+        return found
+    return [
+        replace(cell, labels={**cell.labels, **_settings(cell, differ)})
+        for cell in found
+    ]
+
+
+def _settings(cell: Cell, names: Iterable[str]) -> dict[str, Any]:
+    """Return some settings of a cell, by their dotted paths."""
+    config = dict(leaves(cell.records[0].config))
+    return {name: config.get(name) for name in names}
 
 
 def by_config(records: Sequence[Record]) -> list[list[Record]]:

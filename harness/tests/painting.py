@@ -6,7 +6,7 @@ import matplotlib as mpl
 from matplotlib.text import Text
 
 from harness.figures.plot import Canvas, canvas, drawings_of
-from harness.figures.style import LIGHT
+from harness.figures.style import RC
 from harness.judgement.finding import Finding
 
 
@@ -17,8 +17,8 @@ def paint(finding: Finding) -> set[str]:
     """
     drawings = list(drawings_of(finding))
     for drawing in drawings:
-        with mpl.rc_context(LIGHT.rc):
-            painted = canvas(drawing, LIGHT)
+        with mpl.rc_context(RC):
+            painted = canvas(drawing)
             painted.draw_without_rendering()
             for text in titles(painted):
                 box = text.get_window_extent()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed")
-
-import matplotlib as mpl
 
 from harness.declarations import declare
 from harness.figures import plot, style
@@ -52,7 +49,7 @@ def figures(
 
 
 def files(figure: Figure) -> list[Path]:
-    return [figure.light, figure.dark, figure.csv]
+    return list(figure.files)
 
 
 def test_the_same_results_give_the_same_bytes(
@@ -65,22 +62,9 @@ def test_the_same_results_give_the_same_bytes(
             assert one.read_bytes() == other.read_bytes(), one.name
 
 
-def test_a_dark_figure_equals_one_that_is_painted_in_the_dark_theme(
-    drawings: list[Drawing], figures: list[Figure]
-) -> None:
-    for figure, drawing in zip(figures, drawings, strict=False):
-        with mpl.rc_context(style.DARK.rc):
-            painted = plot.svg_of(plot.canvas(drawing, style.DARK))
-        # Matplotlib names marks and clips by a digest, also of their colours.
-        one, other = (
-            re.sub(r"\b[mp][0-9a-f]{10}\b", "", svg)
-            for svg in (painted, figure.dark.read_text("utf-8"))
-        )
-        assert one == other, figure.name
-
-
-def test_light_and_dark_have_the_same_methods_and_backends() -> None:
-    assert list(style.LIGHT.methods) == list(style.DARK.methods)
-    assert list(style.LIGHT.backends) == list(style.DARK.backends)
-    pairs = set(zip(style.LIGHT.colors, style.DARK.colors, strict=True))
-    assert len(pairs) == len(set(style.LIGHT.colors)), "a light colour is two dark ones"
+def test_every_colour_of_a_figure_has_another_in_the_dark() -> None:
+    light = style.LIGHT
+    used = {light.ink, light.faint, *light.methods.values(), *light.backends.values()}
+    assert used == set(style.DARK_FOR)
+    text = f"fill: {light.ink}; stroke: #010203"
+    assert style.in_dark(text) == f"fill: {style.DARK_FOR[light.ink]}; stroke: #010203"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.records.record import Record
-from harness.tasks.cells import Cell, by_config, paired
+from harness.tasks.cells import Cell, by_config, cells, paired
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,17 @@ def test_what_differs_in_the_seed_alone_is_one_group_in_order_of_seeds() -> None
     records = [record(1), record(0), record(0, width=9), record(0, device="cuda")]
     seeds = [[one.seed for one in group] for group in by_config(records)]
     assert sorted(seeds) == [[0], [0], [0, 1]]
+
+
+def test_cells_of_the_same_name_show_the_setting_in_which_they_differ() -> None:
+    def labels(*widths: int) -> list[object]:
+        records = [record(0, width=width) for width in widths]
+        found = cells(records, lambda width: Measured(), lambda of: {"method": "a"})
+        return [dict(cell.labels) for cell in found]
+
+    same = {"method": "a", "backend": "tf"}
+    assert labels(8) == [same]
+    assert labels(8, 9) == [{**same, "width": 8}, {**same, "width": 9}]
 
 
 def test_a_run_that_diverged_goes_on_at_the_worst() -> None:
