@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from harness.declarations.toml_files import leaves
 from harness.records.record import Record
@@ -145,3 +146,37 @@ def ratio_to(base: Cell | None, cell: Cell, name: str) -> dict[str, Any]:
         return ratio("ratio", [], [])
     one, other = paired(cell, base)
     return ratio("ratio", one.end(name), other.end(name))
+
+
+QUIET = 3.0
+"""The load of the machine below which the duration of a run is used."""
+
+
+def over_time(
+    of: Sequence[Cell], name: str, read: Callable[[Cell], Floats]
+) -> pd.DataFrame:
+    """Return the median of a value, NAME, over the seconds of a run.
+
+    The seconds are the median duration of a cell's runs on a quiet machine, in equal
+    parts for all steps; the start of a run and its measurements are in them. A cell
+    without such a run is left out.
+
+    Args:
+        read: returns the values of a cell, [seeds, checkpoints].
+    """
+    rows = []
+    for cell in of:
+        ended = [run for run in cell.records if run.status == "ok"]
+        durations = [
+            run.duration
+            for run in ended
+            if run.duration is not None and run.load is not None and run.load < QUIET
+        ]
+        if not durations:
+            continue
+        steps = cell.settings.measured_at
+        seconds = float(np.median(durations)) / steps[-1]
+        for step, values in zip(steps, read(cell).T, strict=True):
+            row = {**cell.labels, "step": step, "seconds": step * seconds}
+            rows.append(row | interval(name, values))
+    return pd.DataFrame(rows)

@@ -23,7 +23,7 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import Floats
-from harness.tasks.cells import Cell, cells, interval, ratio_to
+from harness.tasks.cells import Cell, cells, interval, over_time, ratio_to
 from harness.tasks.checks import all_hold
 from harness.tasks.deep_digits.task import HIGHEST, LOWEST, Settings
 from harness.tasks.loss_scales import Method
@@ -58,6 +58,7 @@ def judge(records: Sequence[Record]) -> Judgement:
         "scales": scales,
         "underflow": underflow(of),
         "curves": curves(of),
+        "seconds": over_time(of, "loss", lambda cell: cell.column("loss")),
     }
     windows = {
         cell.settings.label: window
@@ -156,6 +157,8 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     if moving:
         curves = first_backend(tables["curves"])
         yield draw_scales(curves[curves["method"].isin(moving)])
+    if len(tables["seconds"]):
+        yield draw_seconds(first_backend(tables["seconds"]))
 
 
 def draw_losses(table: pd.DataFrame) -> Drawing:
@@ -219,4 +222,32 @@ def draw_scales(table: pd.DataFrame) -> Drawing:
         alt="The loss scale over the steps of a run with one overflow.",
         caption=f"Median over seeds on {table['backend'].iloc[0]}, the 95% interval as "
         "a band. In the middle of every run one step has an infinite loss.",
+    )
+
+
+def draw_seconds(table: pd.DataFrame) -> Drawing:
+    """The held-out loss over the seconds of a run; a line per method."""
+    ends = table.groupby("method", sort=False)["seconds"].max()
+    title = (
+        f"The held-out loss of {table['step'].max()} steps over the seconds of a run"
+    )
+    half = ends.drop("fp32", errors="ignore")
+    if len(half) and "fp32" in ends:
+        title = (
+            f"On a CPU float16 takes {half.min() / ends['fp32']:.1f} times as long as "
+            "float32, or longer"
+        )
+    return curves_of(
+        "seconds",
+        title,
+        table,
+        "seconds",
+        "loss",
+        ("seconds of a run", "held-out loss (nats)"),
+        looks=lambda theme: looks(unique(table["method"]), theme),
+        alt="Held-out loss over the seconds of a run for each method.",
+        caption=f"Median over seeds on {table['backend'].iloc[0]}, the 95% interval as "
+        "a band. Seconds are equal parts of the recorded duration of a run, which has "
+        "its start and its measurements.",
+        axis=lambda panel: log_axis(panel, "y"),
     )

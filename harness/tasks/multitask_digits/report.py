@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from harness.figures.marks import dots, first_backend, log_axis
+from harness.figures.marks import curves, dots, first_backend, log_axis, unique
 from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
-from harness.statistics import bootstrap, ratio_of_sums
+from harness.statistics import Floats, bootstrap, ratio_of_sums
 from harness.tasks.absent_heads import laws
 from harness.tasks.absent_heads import report as arms
 from harness.tasks.absent_heads.training import WRAPPED
-from harness.tasks.cells import Cell, cells
+from harness.tasks.cells import Cell, cells, over_time
 from harness.tasks.checks import Check, all_hold
 from harness.tasks.multitask_digits.task import TASKS, Settings
 
@@ -36,6 +36,12 @@ def loss(record: Record) -> float:
         return np.inf
     last = int(record.config["checkpoints"])
     return float(np.mean([record.series[f"loss/{task}"][last] for task in TASKS]))
+
+
+def losses(cell: Cell) -> Floats:
+    """Return the mean of the tasks' held-out losses, [seeds, checkpoints]."""
+    values = [cell.column(f"loss/{task}") for task in TASKS]
+    return np.asarray(np.mean(values, axis=0))
 
 
 METRICS = {
@@ -57,7 +63,8 @@ def judge(records: Sequence[Record]) -> Judgement:
     rates = {(c.settings.optimizer["name"], arms.rate_of(c)) for c in of}
     if len(rates) > len({name for name, _ in rates}):
         first = [cell for cell in of if cell.backend == of[0].backend]
-        return Judgement({"comparison": arms.comparison(first, loss)})
+        tables = {"comparison": arms.comparison(first, loss)}
+        return Judgement(tables | {"seconds": over_time(first, "loss", losses)})
     moved, kept = movement(of), state(of)
     tables = {"comparison": arms.comparison(of, loss), "movement": moved, "state": kept}
     return Judgement(tables, checks(moved, kept))
@@ -170,6 +177,8 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
         yield arms.draw_comparison(tables["comparison"], "held-out loss", tuned)
     if tuned:
         yield from arms.draw_sweeps(tables["sweep"], "loss", "nats")
+        if len(tables["seconds"]):
+            yield from draw_seconds(tables["seconds"])
     if len(tables.get("movement", ())):
         yield draw_movement(tables["movement"])
     if len(tables.get("state", ())):
@@ -235,6 +244,39 @@ def draw_state(table: pd.DataFrame) -> Drawing:
         data=table,
         law="law",
         axis=lambda panel: log_axis(panel, "x", [1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1]),
+    )
+
+
+def draw_seconds(table: pd.DataFrame) -> Iterator[Drawing]:
+    """The loss over the seconds, for the first case with and without the wrapper."""
+    ends = table.pivot_table("seconds", ["optimizer", "presence"], "wrapper", "max")
+    known = ends.reindex(columns=["none", "default"]).dropna()
+    if known.empty:
+        return
+    (name, presence), (zeros, wrapped) = known.index[0], known.iloc[0]
+    rows = table[(table["optimizer"] == name) & (table["presence"] == presence)]
+    yield curves(
+        "seconds",
+        f"{name}, p = {presence:g}: {rows['step'].max()} steps take {zeros:.2f} s with "
+        f"zeros, {wrapped:.2f} s with the wrapper",
+        rows.assign(method=rows["wrapper"]),
+        "seconds",
+        "loss",
+        ("seconds of a run", "held-out loss (nats)"),
+        looks=lambda theme: {
+            arm: {
+                "color": theme.hue(arm),
+                "ls": arms.LINES[arm],
+                "label": arms.NAMES[arm],
+            }
+            for arm in unique(rows["wrapper"])
+        },
+        alt="Held-out loss over the seconds of a run, with zeros and with the wrapper.",
+        caption="Each arm at its own best learning rate. Medians over seeds with 95% "
+        "intervals. Seconds are equal parts of the recorded duration of a run, which "
+        "has its start and its measurements.",
+        data=table,
+        axis=lambda panel: log_axis(panel, "y"),
     )
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from harness.records.record import Record
-from harness.tasks.cells import Cell, by_config, cells, paired
+from harness.tasks.cells import Cell, by_config, cells, over_time, paired
 
 
 @dataclass(frozen=True)
@@ -67,3 +67,14 @@ def test_a_run_that_diverged_goes_on_at_the_worst() -> None:
 def test_only_seeds_that_both_have_are_paired() -> None:
     a, b = cell("tf", record(0), record(1)), cell("pytorch", record(1), record(2))
     assert [[r.seed for r in each.records] for each in paired(a, b)] == [[1], [1]]
+
+
+def test_seconds_are_parts_of_the_durations_on_a_quiet_machine() -> None:
+    runs = [
+        replace(record(seed, 4, 2, 1), duration=seconds, load=load)
+        for seed, (seconds, load) in enumerate([(6.0, 1.0), (8.0, 2.0), (90.0, 9.0)])
+    ]
+    made = cell("tf", *runs), cell("pytorch", record(0, 4, 2, 1))
+    table = over_time(made, "loss", lambda cell: cell.column("loss"))
+    assert table["seconds"].tolist() == [0, 3.5, 7]
+    assert table["loss"].tolist() == [4, 2, 1]
