@@ -79,7 +79,9 @@ def bench(
     paths, reasons, begin = list[Path](), list[str](), time.monotonic()
     left = len(plan)
 
-    def run(children: Children, job: Job) -> None:
+    children = Children()
+
+    def run(job: Job) -> None:
         nonlocal left
         measurement = measure(job, children)
         if children.ended:  # Nothing failed, it was stopped.
@@ -92,7 +94,7 @@ def bench(
         if left:
             report(f"about {max(minutes, 1):.0f} min left")
 
-    run_jobs(plan, run, AT_ONCE[request.scale])
+    run_jobs(children, plan, run, AT_ONCE[request.scale])
     return paths, len(reasons)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.bench.declare import Setup
-from harness.processes.children import Children, run_lines
+from harness.processes.children import Children
 from harness.records.record import Code, Record, digest
 
 Content = dict[str, Any]
@@ -77,7 +77,8 @@ def measure(job: Job, children: Children | None = None) -> Measurement:
     with tempfile.TemporaryDirectory() as temporary:
         native = Path(temporary) / "times.json"
         words = _words(job, native)
-        status, errors = run_lines("pytest", words, "", on_line, children, job.library)
+        child = (children or Children()).start("pytest", words, job.library)
+        status, errors = child.exchange("", on_line)
         content: Content = {"benchmarks": []}
         if native.exists():
             content = json.loads(native.read_text("utf-8"))

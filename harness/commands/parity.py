@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-)
 
 from harness.commands.options import (
     TABLE_WIDTH,
@@ -29,6 +20,7 @@ from harness.errors import HarnessError
 from harness.parity import report
 from harness.parity.cases import GOLDEN
 from harness.parity.command import Request, run_parity
+from harness.progress import Progress
 
 
 def parity(
@@ -66,8 +58,12 @@ def parity(
     chosen = (backend or (), mode or (), golden, family or ())
     request = Request(*chosen, case, explain, everything, default, device)
     console = Console(width=max(Console().width, TABLE_WIDTH))
-    with _progress() as advance:
-        result = run_parity(request, lambda row: advance(f"{row.backend}/{row.mode}"))
+    with Progress("cases", console=Console(stderr=True)) as shown:
+        result = run_parity(
+            request,
+            lambda row: shown.advance(f"{row.backend}/{row.mode}"),
+            shown.expect,
+        )
     report.print_explanation(result, console)
     report.print_rows(result, console)
     if report_file is not None:
@@ -103,19 +99,3 @@ def oracle(
         raise typer.Exit(record_cases(golden, family or (), cases, seed))
     chosen = (golden, family or (), program or (), record, report_file)
     raise typer.Exit(replay(*chosen))
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
-    """Yield what counts a case and says what it is. It is shown on a terminal only."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    console = Console(stderr=True)
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
-        task = progress.add_task("replaying", total=None)
-        yield lambda name: progress.update(task, advance=1, description=name)

@@ -21,7 +21,7 @@ from harness.oracle.environment import (
 )
 from harness.oracle.report import Report, judged, print_report, write_report
 from harness.parity.cases import FAMILIES, FOUND, GOLDEN, require_folder
-from harness.processes.children import run_command
+from harness.processes.children import Child
 from lockstep.errors import sentence, unknown_name
 
 WIDTH = 160
@@ -167,9 +167,8 @@ def _run_live(
     """Run a module under Python 3.7; hand over each line of JSON that it prints."""
     command = [str(python), "-W", "ignore", "-m", *module]
     variables = {**quiet_variables(), "PYTHONPATH": str(ROOT)}
-    status, errors = run_command(
-        command, stdin, lambda line: take(json.loads(line)), variables
-    )
+    child = Child(command, variables)
+    status, errors = child.exchange(stdin, lambda line: take(json.loads(line)))
     if status:
         last = (errors.strip().splitlines() or ["no error was printed"])[-1]
         raise HarnessError(f"oracle: {module[0]} ended with status {status}: {last}")

@@ -6,6 +6,7 @@ import difflib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from harness.errors import HarnessError
 from harness.parity.cases import GOLDEN, Case, read_cases
 from harness.parity.row import Row
 from harness.parity.tables import excuse
-from harness.processes.children import Children, run_jobs, run_lines
+from harness.processes.children import Children, run_jobs
 from lockstep import registry
 from lockstep.errors import unknown_name
 
@@ -43,8 +44,15 @@ class Result:
     missing: list[str] = field(default_factory=list)
 
 
-def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
-    """Replay the selected cases. ``on_row`` is called with each row."""
+def run_parity(
+    request: Request,
+    on_row: Callable[[Row], None],
+    on_plan: Callable[[int], None] = lambda number: None,
+) -> Result:
+    """Replay the selected cases.
+
+    ``on_plan`` is called with their number, then ``on_row`` with each row.
+    """
     cases = _select(request)
     result = Result()
     jobs = []
@@ -55,11 +63,15 @@ def run_parity(request: Request, on_row: Callable[[Row], None]) -> Result:
         result.rows += skipped
         jobs += [(backend.name, mode, plan[mode]) for mode in modes if plan[mode]]
 
+    on_plan(sum(len(chosen) for _, _, chosen in jobs))
+
     def take(row: Row) -> None:
         result.rows.append(row)
         on_row(row)
 
-    run_jobs(jobs, lambda *job: _replay_in_child(request, result, take, *job))
+    children = Children()
+    replay = partial(_replay_in_child, request, result, take, children)
+    run_jobs(children, jobs, replay)
     result.rows.sort(key=lambda r: (r.backend, r.mode, r.family, r.id))
     return result
 
@@ -161,8 +173,8 @@ def _replay_in_child(
     arguments += ["--explain"] if request.explain else []
     arguments += ["--default"] if request.default else []
     stdin = "\n".join(waiting)
-    module = "harness.parity.worker"
-    status, errors = run_lines(module, arguments, stdin, on_line, children)
+    child = children.start("harness.parity.worker", arguments)
+    status, errors = child.exchange(stdin, on_line)
     last = (errors.strip().splitlines() or ["no error was printed"])[-1]
     if len(waiting) == len(cases) and request.device != "cpu":
         # An unusable device is one error, not one per case.

@@ -23,17 +23,17 @@ ORPHANED = 75
 """Exit status of a child whose parent is gone. Nobody reads it any more."""
 
 
-def end_with(parent: int) -> None:
-    """Exit this process soon after the process ``parent`` has exited.
-
-    An orphaned process gets another parent. Windows keeps the old number, so there the
-    process is not stopped.
-    """
+def main(parent: str, module: str, *arguments: str) -> None:
+    """Watch the parent and run the module with the arguments."""
+    # Windows keeps the number of a parent that is gone, so there nothing is watched.
     if os.name == "posix":
-        threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+        threading.Thread(target=_watch, args=(int(parent),), daemon=True).start()
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _watch(parent: int) -> None:
+    """Exit soon after the parent: an orphaned process gets another one."""
     while os.getppid() == parent:
         time.sleep(SECONDS)
     # Immediately: the main thread may be inside a long call of a framework.
@@ -53,13 +53,6 @@ def unsearched() -> Iterator[None]:
     finally:
         gc.freeze()
         gc.enable()
-
-
-def main(parent: str, module: str, *arguments: str) -> None:
-    """Watch the parent and run the module with the arguments."""
-    end_with(int(parent))
-    sys.argv = [module, *arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from harness.errors import HarnessError
-from harness.processes.children import ROOT, Children
+from harness.processes.children import ROOT, Child, watched
+from harness.processes.environment import child_variables
 from harness.records.code import commit_of
 from lockstep.errors import sentence
 
@@ -35,104 +36,92 @@ class Cluster:
         address: of the cluster, as for ``ray.init``: ``auto`` on one of its nodes,
             ``ray://HOST:10001`` elsewhere.
 
+    Attributes:
+        cores: number of workers that the cluster can run in parallel.
+        ended: whether this command has left the cluster.
+
     Raises:
         HarnessError: Ray or the cluster was not found, or a node has other code.
     """
 
     def __init__(self, address: str) -> None:
         self._ray = connected(address)
+        self.ended = False
+        nodes = [node for node in self._ray.nodes() if node["Alive"]]
+        self.cores = sum(int(node["Resources"].get("CPU", 0)) for node in nodes)
         try:
             require_same_code(self._ray)
-            require_cores(self)
+            if self.cores < 1:
+                remedy = "add a node with `ray start --address=HOST:PORT`"
+                text = sentence(SUBJECT, "a node with a core", "none", remedy)
+                raise HarnessError(text)
         except BaseException:
-            self._ray.shutdown()
+            self.end()
             raise
 
-    @property
-    def cores(self) -> int:
-        """Number of workers that the cluster can run in parallel."""
-        alive = [node for node in self._ray.nodes() if node["Alive"]]
-        return sum(int(node["Resources"].get("CPU", 0)) for node in alive)
-
-    def converse(self, module: str, arguments: Sequence[str]) -> RemoteConversation:
+    def start(self, module: str, arguments: Sequence[str]) -> RemoteChild:
         """Start ``python -m MODULE`` on a node with a free core."""
-        return RemoteConversation(self._ray, module, arguments)
+        return RemoteChild(self._ray, module, arguments)
 
     def end(self) -> None:
         """Disconnect from the cluster. All actors of this command end."""
+        self.ended = True
         self._ray.shutdown()
 
 
-class RemoteConversation:
-    """A child process on a node, with the interface of :class:`Conversation`.
+class RemoteChild:
+    """A child process on a node, with the methods of a local one.
 
-    ``receive`` and ``end`` raise :class:`NodeLostError` if the node is lost.
+    Raises:
+        NodeLostError: the node is lost, or no node has a free core.
     """
 
     def __init__(self, ray: Any, module: str, arguments: Sequence[str]) -> None:
         self._ray = ray
-        # A lost worker is not restarted: another worker gets its run.
-        kind = ray.remote(num_cpus=1, max_restarts=0)(Relay)
-        self._relay = kind.remote(module, list(arguments))
-        self._started = False
+        # A lost actor is not restarted: another worker gets its run.
+        kind = ray.remote(num_cpus=1, max_restarts=0)(ChildOnNode)
+        self._actor = kind.remote(module, list(arguments))
+        self._result(self._actor.__ray_ready__, SECONDS_FOR_A_CORE)
 
     def send(self, line: str) -> None:
         """Write a line."""
-        self._relay.send.remote(line)
+        self._actor.send.remote(line)
 
     def receive(self) -> str | None:
         """Read a line. Return None if the child exited before the line was complete."""
-        if not self._started:
-            self._ask(self._relay.started, SECONDS_FOR_A_CORE)
-            self._started = True
-        line: str | None = self._ask(self._relay.receive)
+        line: str | None = self._result(self._actor.receive)
         return line
+
+    def end(self) -> str:
+        """Wait for a child that needs no more lines; return how it ended."""
+        how: str = self._result(self._actor.end)
+        self.stop()
+        return how
 
     def stop(self) -> None:
         """Stop a child that may still be working, and release its core."""
         with contextlib.suppress(Exception):
-            self._ray.kill(self._relay)
+            self._ray.kill(self._actor)
 
-    def end(self) -> str:
-        """Wait for a child that needs no more lines; return how it ended."""
-        how: str = self._ask(self._relay.end)
-        self.stop()
-        return how
-
-    def _ask(self, method: Any, seconds: float | None = None) -> Any:
-        """Call a method of the relay and wait. Without an answer, the node is lost."""
+    def _result(self, method: Any, seconds: float | None = None) -> Any:
         try:
             return self._ray.get(method.remote(), timeout=seconds)
+        except self._ray.exceptions.GetTimeoutError as error:
+            reason = f"no node had a core free for {seconds:g} s"
+            cause: Exception = error
         except self._ray.exceptions.RayError as error:
-            # An unreachable worker must not continue a run that another one gets.
-            self.stop()
-            if isinstance(error, self._ray.exceptions.GetTimeoutError):
-                reason = f"no node had a core free for {seconds:g} s"
-            else:
-                reason = f"a worker's node was lost: {last_line(error)}"
-            raise NodeLostError(reason) from error
+            reason = f"a worker's node was lost: {last_line(error)}"
+            cause = error
+        # An unreachable worker must not continue a run that another one gets.
+        self.stop()
+        raise NodeLostError(reason) from cause
 
 
-class Relay:
-    """An actor on a node that passes lines to a child process there, and back."""
+class ChildOnNode(Child):
+    """The actor that starts a child process on its node."""
 
     def __init__(self, module: str, arguments: Sequence[str]) -> None:
-        self._conversation = Children().converse(module, arguments)
-
-    def started(self) -> None:
-        """Return when the process has been started."""
-
-    def send(self, line: str) -> None:
-        """Write a line."""
-        self._conversation.send(line)
-
-    def receive(self) -> str | None:
-        """Read a line."""
-        return self._conversation.receive()
-
-    def end(self) -> str:
-        """Wait for the child to exit; return how it ended."""
-        return self._conversation.end()
+        super().__init__(watched(module, arguments), child_variables())
 
 
 def connected(address: str) -> Any:
@@ -165,13 +154,13 @@ def require_same_code(ray: Any) -> None:
     """Raise unless every node has this commit at this path."""
     own = commit_of()
     on_node = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
-    nodes = [node for node in ray.nodes() if node["Alive"]]
-    places = [on_node(node["NodeID"], soft=False) for node in nodes]
     asked = ray.remote(num_cpus=0)(commit_of)
-    answers = [asked.options(scheduling_strategy=place).remote() for place in places]
-    for node, answer in zip(nodes, answers, strict=True):
+    for node in ray.nodes():
+        if not node["Alive"]:
+            continue
+        place = on_node(node["NodeID"], soft=False)
         try:
-            theirs = ray.get(answer)
+            theirs = ray.get(asked.options(scheduling_strategy=place).remote())
             got, fine = f"commit {theirs[0]}", theirs == own
         except ray.exceptions.RayError as error:
             got, fine = last_line(error), False
@@ -180,13 +169,6 @@ def require_same_code(ray: Any) -> None:
             remedy = "bring every node to the same commit at the same path"
             got += f" on {node['NodeManagerAddress']}"
             raise HarnessError(sentence(SUBJECT, expected, got, remedy))
-
-
-def require_cores(cluster: Cluster) -> None:
-    """Raise unless the cluster has a core for a worker."""
-    if cluster.cores < 1:
-        remedy = "add a node with `ray start --address=HOST:PORT`"
-        raise HarnessError(sentence(SUBJECT, "a node with a core", "none", remedy))
 
 
 def last_line(error: Exception) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from harness.errors import HarnessError
-from harness.records.record import SCHEMA, Record, UnknownSchemaError, digest
+from harness.records.record import SCHEMA, Record, digest
 from lockstep.errors import sentence
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
@@ -40,9 +40,6 @@ def read(path: Path) -> list[Record]:
     for number, content in enumerate(read_lines(path), start=1):
         try:
             records.append(Record.from_json(content))
-        except UnknownSchemaError as error:
-            remedy = "read it with the version of Lockstep that wrote it"
-            raise _damaged(path, number, str(error), remedy) from error
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(path, number, f"{type(error).__name__} ({error})") from error
     return records
@@ -58,7 +55,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         return []
     *lines, torn = path.read_bytes().split(b"\n")
     if torn:
-        _warn_of_torn_line(path, len(torn))
+        text = f"{path}: the last line is torn ({len(torn)} bytes) and was ignored"
+        warnings.warn(text, stacklevel=2)
     contents = []
     for number, line in enumerate(lines, start=1):
         try:
@@ -69,6 +67,15 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
             raise _damaged(path, number, "no object with a text for its id")
         contents.append(content)
     return contents
+
+
+def _damaged(path: Path, number: int, got: str) -> HarnessError:
+    expected = f"a record of schema {SCHEMA}"
+    remedy = (
+        "restore the file, or delete that line to have the run done again; another "
+        "schema is that of another version of Lockstep"
+    )
+    return HarnessError(sentence(f"{path}, line {number}", expected, got, remedy))
 
 
 class Log:
@@ -90,12 +97,9 @@ class Log:
             text = sentence(str(path), "a file that can be written", got, remedy)
             raise HarnessError(text) from error
         _lock(self.file, path)
+        # A process that was killed may have left an incomplete line.
         self.file.seek(0)
-        content = self.file.readall()
-        whole = content.rfind(b"\n") + 1
-        if whole < len(content):
-            _warn_of_torn_line(path, len(content) - whole)
-            self.file.truncate(whole)
+        self.file.truncate(self.file.readall().rfind(b"\n") + 1)
 
     def append(self, content: Mapping[str, Any]) -> None:
         """Write one line and flush it to the disk. On failure write nothing."""
@@ -124,6 +128,21 @@ class Log:
             self.path.unlink()
 
 
+def _lock(file: RawIOBase, path: Path) -> None:
+    """Raise if another process writes to the file, where the system can tell."""
+    try:
+        import fcntl
+    except ImportError:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        remedy = "wait for it, or stop it"
+        text = sentence(str(path), "one writer", "another run at work", remedy)
+        raise HarnessError(text) from error
+
+
 class Store:
     """The files of one experiment on one backend, open for appending.
 
@@ -135,13 +154,13 @@ class Store:
     """
 
     def __init__(self, home: Path, backend: str) -> None:
-        path, beside = (home / f"{backend}{end}" for end in (".jsonl", ENVIRONMENTS))
+        path, beside = home / f"{backend}.jsonl", home / f"{backend}.environments.jsonl"
         with ExitStack() as opened:
             self._log = opened.enter_context(Log(path))
             self._environments = opened.enter_context(Log(beside))
             self.records = read(path)
             self._known = {line["id"] for line in read_lines(beside)}
-            self._stack = opened.pop_all()
+            self._opened = opened.pop_all()
 
     def environment(self, content: Mapping[str, Any]) -> str:
         """Return the id of an environment. Write the environment if it is new."""
@@ -162,33 +181,4 @@ class Store:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stack.close()
-
-
-ENVIRONMENTS = ".environments.jsonl"
-RESTORE = "restore the file, or delete that line to have the run done again"
-
-
-def _damaged(path: Path, number: int, got: str, remedy: str = RESTORE) -> HarnessError:
-    expected = f"a record of schema {SCHEMA}"
-    return HarnessError(sentence(f"{path}, line {number}", expected, got, remedy))
-
-
-def _lock(file: RawIOBase, path: Path) -> None:
-    """Raise if another process writes to the file, where the system can tell."""
-    try:
-        import fcntl
-    except ImportError:
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        remedy = "wait for it, or stop it"
-        text = sentence(str(path), "one writer", "another run at work", remedy)
-        raise HarnessError(text) from error
-
-
-def _warn_of_torn_line(path: Path, size: int) -> None:
-    text = f"{path}: the last line is torn ({size} bytes) and was ignored"
-    warnings.warn(text, stacklevel=3)
+        self._opened.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import hashlib
 import json
@@ -16,18 +15,7 @@ import numpy as np
 SCHEMA = 3
 """Version of the format that is written and read."""
 
-KEYS = (
-    *("schema", "experiment", "id", "task", "config", "seed", "subject", "code"),
-    *("environment", "scale", "command", "process", "start", "duration", "load"),
-    *("prediction", "status", "reason", "series", "summary"),
-)
-"""The keys of a record, in order."""
-
 Status = Literal["ok", "diverged", "error", "skipped"]
-
-
-class UnknownSchemaError(ValueError):
-    """The record's schema cannot be read by this version."""
 
 
 @dataclass(frozen=True)
@@ -46,12 +34,6 @@ class Outcome:
     series: Mapping[str, Sequence[float]] = field(default_factory=dict)
     summary: Mapping[str, float] = field(default_factory=dict)
 
-    def in_float32(self) -> Outcome:
-        """Return the outcome as it is read back from a record."""
-        series = {k: [_number(_shortest(v)) for v in c] for k, c in self.series.items()}
-        summary = {k: _number(_shortest(v)) for k, v in self.summary.items()}
-        return dataclasses.replace(self, series=series, summary=summary)
-
 
 @dataclass(frozen=True)
 class Code:
@@ -60,7 +42,7 @@ class Code:
     Attributes:
         commit: of the repository; None if git knows none.
         dirty: whether tracked code differed from the commit, or some was untracked.
-        digest: of the modules, by ``code.code_digest``; empty if unknown.
+        digest: of the files, by ``code.code_digest``; empty if unknown.
     """
 
     commit: str | None = None
@@ -68,11 +50,11 @@ class Code:
     digest: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Record:
-    """One line: a run, its machine and code, and its outcome.
+    """One line: a run, its machine and code, and its outcome, in this order.
 
-    The oldest records lack ``scale`` and the fields after it.
+    The oldest records lack ``scale`` and what describes the start.
 
     Attributes:
         id: the run's id, the same on every backend.
@@ -96,12 +78,8 @@ class Record:
     config: Mapping[str, Any]
     seed: int
     subject: Mapping[str, str]
-    environment: str
-    status: Status
-    reason: str
-    series: Mapping[str, Sequence[float]]
-    summary: Mapping[str, float]
     code: Code = Code()
+    environment: str
     scale: str | None = None
     command: str | None = None
     process: int | None = None
@@ -109,6 +87,10 @@ class Record:
     duration: float | None = None
     load: float | None = None
     prediction: str = ""
+    status: Status
+    reason: str
+    series: Mapping[str, Sequence[float]]
+    summary: Mapping[str, float]
 
     @property
     def settled(self) -> bool:
@@ -127,14 +109,14 @@ class Record:
 
     def as_json(self) -> dict[str, Any]:
         """Return the record for JSON: shortest form of float32, null if not finite."""
-        content = {**vars(self), "schema": SCHEMA}
         # Not asdict of all: it copies every number of the series, which is slow.
-        content["config"] = copy.deepcopy(self.config)
-        content["subject"] = dict(self.subject)
-        content["code"] = dataclasses.asdict(self.code)
-        content["series"] = {k: list(map(_shortest, v)) for k, v in self.series.items()}
-        content["summary"] = {k: _shortest(v) for k, v in self.summary.items()}
-        return {key: content[key] for key in KEYS}
+        return {
+            "schema": SCHEMA,
+            **vars(self),
+            "code": dataclasses.asdict(self.code),
+            "series": {k: list(map(_shortest, v)) for k, v in self.series.items()},
+            "summary": {k: _shortest(v) for k, v in self.summary.items()},
+        }
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Record:
@@ -143,13 +125,12 @@ class Record:
         Raises:
             KeyError, TypeError, AttributeError: a key is missing or unknown, or its
                 value is no table.
-            ValueError: a number or the id is wrong.
-            UnknownSchemaError: the schema is unknown; perhaps a later version wrote it.
+            ValueError: the schema, a number or the id is wrong.
         """
         fields = dict(content)
         schema = fields.pop("schema")
         if schema != SCHEMA:
-            raise UnknownSchemaError(f"schema {schema}")
+            raise ValueError(f"schema {schema}")
         fields["code"] = Code(**fields["code"])
         series = fields["series"].items()
         fields["series"] = {k: list(map(_number, column)) for k, column in series}

@@ -1,5 +1,4 @@
-"""Doing runs: find missing runs, start worker processes, record outcomes.
+"""Doing runs: ``run`` finds those that are missing and records their outcomes.
 
-``run`` is the command. ``schedule`` gives its runs to ``workers``, each of which talks
-to one ``worker`` process. ``check`` repeats recorded runs.
+They are done by ``worker`` processes. ``check`` repeats recorded runs.
 """

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import count
+from contextlib import ExitStack
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,7 +21,7 @@ from harness.errors import HarnessError
 from harness.processes.children import Children
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Outcome, Record, latest
-from harness.runs.workers import Failure, Worker
+from harness.runs.worker import Worker
 from harness.tasks import TIMED
 from lockstep import registry
 from lockstep.errors import sentence
@@ -79,30 +79,16 @@ def check(
         expected = f"records of {names} on {device}"
         remedy = "choose another backend or device, or publish some by harness run"
         raise HarnessError(sentence(str(home), expected, "none", remedy))
-    children, numbers = Children(), count()
-    try:
+    with ExitStack() as stack:
         for backend, records in chosen.items():
-            worker = None
+            worker: Worker | None = None
             for record in records:
-                worker = worker or Worker(
-                    experiment.task, backend, device, next(numbers), children
-                )
-                run = Run(record.experiment, record.task, record.config, record.seed)
-                answer = worker.do(run)
+                if worker is None or worker.ended:
+                    worker = Worker(experiment.task, backend, device, 0, Children())
+                    stack.callback(worker.stop)
+                outcome = _repeated(record, worker)
                 arm = f"{backend}, {_named(experiment, record)}"
-                if not isinstance(answer, Failure):
-                    keys = ("status", "reason", "series", "summary")
-                    again = Outcome(**{k: answer[k] for k in keys}).in_float32()
-                    yield Check(arm, *compare_outcomes(record.outcome, again))
-                elif answer.kind == "refused":
-                    raise HarnessError(answer.reason)
-                else:
-                    yield Check(arm, "different", answer.reason)
-                    worker = None
-            if worker is not None:
-                worker.stop()
-    finally:
-        children.end()
+                yield Check(arm, *compare_outcomes(record.outcome, outcome))
 
 
 def _one_of_each_arm(
@@ -129,6 +115,13 @@ def _named(experiment: Experiment, record: Record) -> str:
     return ", ".join([*words, f"seed {record.seed}"])
 
 
+def _repeated(record: Record, worker: Worker) -> Outcome:
+    """Do the run of a record again; return the outcome as a record would have it."""
+    answer = worker.do(Run(record.experiment, record.task, record.config, record.seed))
+    outcome = {each.name: answer[each.name] for each in fields(Outcome)}
+    return Record.from_json(replace(record, **outcome).as_json()).outcome
+
+
 def compare_outcomes(
     before: Outcome, after: Outcome
 ) -> tuple[Literal["equal", "close", "different"], str]:
@@ -139,7 +132,7 @@ def compare_outcomes(
     if (before.status, before.reason) != (after.status, after.reason):
         states = (f"{each.status} {each.reason}".strip() for each in (before, after))
         return "different", "recorded {}, now {}".format(*states)
-    old, new = dict(_numbers(before)), dict(_numbers(after))
+    old, new = _numbers(before), _numbers(after)
     if other := sorted(new.keys() - old.keys()):
         return "different", f"{len(other)} numbers without a record, such as {other[0]}"
     gaps = {name: _relative(old[name], new[name]) for name in new}
@@ -151,12 +144,13 @@ def compare_outcomes(
     return "close" if gaps[worst] <= TOLERANCE else "different", detail
 
 
-def _numbers(outcome: Outcome) -> Iterator[tuple[str, float]]:
-    """Yield every number of an outcome with its name."""
-    yield from outcome.summary.items()
-    for name, column in outcome.series.items():
-        for place, value in enumerate(column, start=1):
-            yield f"{name} at checkpoint {place}", value
+def _numbers(outcome: Outcome) -> dict[str, float]:
+    """Return every number of an outcome by its name."""
+    return dict(outcome.summary) | {
+        f"{name} at checkpoint {place}": value
+        for name, column in outcome.series.items()
+        for place, value in enumerate(column, start=1)
+    }
 
 
 def _relative(a: float, b: float) -> float:

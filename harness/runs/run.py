@@ -2,35 +2,42 @@
 
 declared runs - settled records -> workers -> outcomes -> lines appended to results/
 
+An experiment on one backend is a *part*, which has one file of records. Several threads
+do the runs of the parts, each thread with a worker process of its own. If an experiment
+tunes a value, its validation runs are done first, because the value depends on their
+records. Tasks that measure time come last, one process at a time.
+
 Workers train. Only this process writes. If either is killed, at most the runs in
-progress are lost, and the next start does them. If an experiment tunes a value, its
-validation runs are done first, because the other runs depend on their records.
+progress are lost, and the next start does them.
 """
 
 from __future__ import annotations
 
 import itertools
+import threading
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from harness.declarations.declare import Experiment, Run
-from harness.declarations.tune import choice_lines, with_choices
+from harness.declarations.tune import FIRST_SEED, choice_lines, with_choices
 from harness.errors import HarnessError
-from harness.processes.children import Children
-from harness.processes.cluster import Cluster
+from harness.processes.children import Children, run_jobs
+from harness.processes.cluster import Cluster, NodeLostError
+from harness.progress import Progress
 from harness.records.code import code_digest, commit_of
 from harness.records.files import RESULTS, Store, folder, read
 from harness.records.record import Code, Record, latest
-from harness.runs.progress import Progress
-from harness.runs.schedule import Schedule, do_all
-from harness.runs.workers import Answer, Failure, Hosts, Worker
+from harness.runs.worker import Worker, WorkerEndedError
 from harness.tasks import TIMED
 from lockstep import registry
-from lockstep.errors import MissingFrameworkError, sentence, unknown_name
+from lockstep.errors import sentence, unknown_name
+
+CRASHES = 3
+"""Number of consecutive worker crashes after which a part is given up."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +70,7 @@ class Request:
 
 @dataclass
 class Report:
-    """The result of a sweep on one backend.
+    """The result of an experiment on one backend.
 
     Attributes:
         state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
@@ -97,8 +104,7 @@ class Report:
 def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
     """Do every run of a scale that has no settled record yet.
 
-    Results do not depend on ``jobs``. Tasks that measure time are run last, by one
-    worker at a time.
+    Results do not depend on ``jobs``.
 
     Returns:
         One report for each backend of each experiment.
@@ -108,125 +114,30 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
             was changed.
     """
     with ExitStack() as stack:
-        hosts: Hosts = Cluster(request.cluster) if request.cluster else Children()
-        jobs = request.jobs or hosts.cores
-        shown = stack.enter_context(Progress())
-        checkout = commit_of()
-        sweeps = [Sweep(e, request, checkout, shown, stack) for e in experiments]
+        hosts = Cluster(request.cluster) if request.cluster else Children()
         stack.callback(hosts.end)
+        jobs = request.jobs or hosts.cores
+        shown = stack.enter_context(Progress("runs"))
+        commit = commit_of()
+        sweeps = [Sweep(e, request, commit, shown, stack) for e in experiments]
         for each in sweeps:
-            each.ask()
-        timed = [each for each in sweeps if each.experiment.task in TIMED]
-        others = [each for each in sweeps if each not in timed]
+            each.ask_first()
         if shown.total:
-            most = jobs if any(each.waiting for each in others) else 1
-            shown.write(f"{shown.total} runs to do; worker processes: {most}")
+            shown.write(f"{shown.total} runs to do; at most {jobs} worker processes")
         numbers = itertools.count()
-
-        def settled(part: Part, recorded: bool) -> None:
-            if recorded:
-                shown.advance(part.name)
-            if part.report.state == "stopped":
-                shown.close(part.name)
-
-        for group, most in ((others, jobs), (timed, 1)):
-            for _ in ("validation", "report"):
-                for each in group:
-                    each.ask()
-                if parts := [part for each in group for part in each.waiting]:
-                    do_all(Schedule(parts, settled), most, hosts, numbers)
+        for timed, at_once in ((False, jobs), (True, 1)):
+            group = [s for s in sweeps if (s.experiment.task in TIMED) == timed]
+            parts = [part for each in group for part in each.parts]
+            do_runs(parts, at_once, hosts, numbers)
+            for each in group:
+                each.ask_rest()
+            do_runs(parts, at_once, hosts, numbers)
             for each in group:
                 shown.write(str(each))
     return [report for each in sweeps for report in each.reports.values()]
 
 
-class Part:
-    """The runs of one experiment on one backend.
-
-    Attributes:
-        records: all records of the part's file, including new ones.
-        waiting: runs that are not started yet.
-        running: number of runs in progress.
-        threads: number of threads that have a worker for this part.
-        crashes: number of workers that crashed since the last answer.
-        missing: number of runs that this command will not do.
-        validating: whether its runs are those by which values are chosen.
-    """
-
-    def __init__(
-        self,
-        experiment: Experiment,
-        report: Report,
-        request: Request,
-        checkout: tuple[str | None, bool | None],
-        stack: ExitStack,
-    ) -> None:
-        """Open the part's files. They are closed when ``stack`` ends."""
-        self.experiment, self.report, self.request = experiment, report, request
-        self.backend, self.device = report.backend, request.device
-        self.code = Code(*checkout, code_digest(experiment.task, self.backend))
-        home = folder(experiment.name, request.publish, request.root)
-        self._store = stack.enter_context(Store(home, self.backend))
-        self.records = self._store.records
-        self.waiting: deque[Run] = deque()
-        self.running = self.threads = self.crashes = self.missing = 0
-        self.validating = False
-
-    @property
-    def name(self) -> str:
-        """The name that progress shows."""
-        name = f"{self.experiment.name}, {self.backend}"
-        return f"{name}, validation" if self.validating else name
-
-    def ask(self, runs: Sequence[Run]) -> None:
-        """Add runs to the waiting ones, except those that are settled."""
-        settled = {r.key for r in latest(self.records) if r.settled}
-        missing = [r for r in runs if (r.id, self.backend, self.device) not in settled]
-        self.report.settled += len(runs) - len(missing)
-        self.waiting.extend(missing)
-
-    def record(self, run: Run, answer: Answer, worker: Worker) -> Record:
-        """Append the record of a run and count it."""
-        assert worker.introduction is not None
-        record = Record(
-            **asdict(run),
-            **{name: value for name, value in answer.items() if name != "id"},
-            id=run.id,
-            scale=self.request.scale,
-            command=self.request.command,
-            subject=worker.introduction["subject"],
-            environment=self._store.environment(worker.introduction["environment"]),
-            code=self.code,
-            process=worker.number,
-            prediction=self.experiment.prediction,
-        )
-        self._store.append(record)
-        self.report.counts[record.status] += 1
-        if record.reason:
-            self.report.reasons[record.reason] += 1
-        return record
-
-    def record_crash(self, run: Run, crash: Failure, worker: Worker) -> Record | None:
-        """Record a crash as the error of its run.
-
-        Return None if the worker crashed before it began. The run then waits again.
-        """
-        if worker.introduction is None:
-            self.waiting.appendleft(run)
-            return None
-        reason = f"the worker process ended ({crash.reason})"
-        outcome = {"status": "error", "reason": reason, "series": {}, "summary": {}}
-        return self.record(run, {**crash.start, **outcome}, worker)
-
-    def stop(self, reason: str) -> None:
-        """Give up the waiting runs and report the reason."""
-        self.missing += len(self.waiting)
-        self.waiting.clear()
-        self.report.state = "stopped"
-        self.report.reason = (
-            f"{reason.removesuffix('.')}. {self.missing} runs are missing; the same "
-            "command goes on where this one stopped."
-        )
+# -- which runs ------------------------------------------------------------------------
 
 
 class Sweep:
@@ -235,66 +146,69 @@ class Sweep:
     Attributes:
         reports: one for each requested backend.
         parts: one for each backend that can be used.
+        first: the part on which values are chosen, if it is one of them.
+        later: number of runs that wait until values are chosen, as far as is known.
     """
 
     def __init__(
         self,
         experiment: Experiment,
         request: Request,
-        checkout: tuple[str | None, bool | None],
+        commit: tuple[str | None, bool | None],
         shown: Progress,
         stack: ExitStack,
     ) -> None:
-        self.experiment, self.request, self._shown = experiment, request, shown
+        """Open the files of all parts. They are closed when ``stack`` ends."""
+        self.experiment, self.request, self.shown = experiment, request, shown
         names = request.backends or experiment.backends
         self.reports = {name: Report(name) for name in names}
         self.parts = [
-            Part(experiment, report, request, checkout, stack)
+            Part(experiment, report, request, commit, shown, stack)
             for name, report in self.reports.items()
             if _can_run(experiment, name, bool(request.backends), report)
         ]
-        self._validated = self._complete = False
+        on_first = [p for p in self.parts if p.backend == experiment.backends[0]]
+        self.first = on_first[0] if on_first else None
+        self.later = 0
 
-    @property
-    def waiting(self) -> list[Part]:
-        """The parts that have waiting runs."""
-        return [part for part in self.parts if part.waiting]
+    def ask_first(self) -> None:
+        """Let the first part wait for the runs from which values are chosen.
 
-    def ask(self) -> None:
-        """Request the runs that can be done now, unless some are waiting.
-
-        These are at first those of validation, if values must be chosen from them.
+        If no value is to be chosen, all parts wait for the other runs at once.
         """
-        if self.waiting or self._complete:
-            return
         self._choose()
-        first = next((p for p in self.parts if p.backend == self._first), None)
-        if self._lacking and first and not self._validated:
-            scale = self.experiment.scale(self.request.scale)
-            arms = len(self.experiment.arms(self.request.scale))
-            for part in self.parts:
-                self._shown.expect(
-                    part.name, arms * (self.request.seeds or scale.seeds)
-                )
-            self._validated = first.validating = True
-            first.ask(self.experiment.validation_runs(self.request.scale))
-            self._shown.expect(first.name, len(first.waiting))
-        if first and first.waiting:
+        if not (self.first and self._lacking):
+            self._ask_for_report()
             return
-        self._complete = True
+        scale = self.request.scale
+        self.first.ask(self.experiment.validation_runs(scale))
+        seeds = self.request.seeds or self.experiment.scale(scale).seeds
+        self.later = seeds * len(self.experiment.arms(scale)) * len(self.parts)
+        self.shown.expect(self.later)
+
+    def ask_rest(self) -> None:
+        """Let all parts wait for the runs that need the chosen values."""
+        if self.later:
+            self.shown.expect(-self.later)
+            self._choose()
+            self._ask_for_report()
+
+    def _ask_for_report(self) -> None:
+        """Let the parts wait for the runs of the report."""
         runs = self.experiment.runs(self.request.scale, self.request.seeds)
         for part in self.parts:
-            part.validating = False
             if part.report.state == "done":
                 part.ask(runs)
-            self._shown.expect(part.name, len(part.waiting))
-        if self._lacking:
-            self._report_lack()
-
-    @property
-    def _first(self) -> str:
-        """The backend on which values are chosen."""
-        return self.experiment.backends[0]
+        if lacking := self._lacking:
+            first = self.experiment.backends[0]
+            expected = f"all validation runs of [tune] on {first}, which choose values"
+            arms = len(self.experiment.arms(self.request.scale))
+            got = f"{lacking} of {arms} arms that lack some"
+            remedy = f"run it on {first} until none ends with an error"
+            text = sentence(self.experiment.name, expected, got, remedy)
+            for report in self.reports.values():
+                if report.state == "done":
+                    report.state, report.reason = "stopped", text
 
     @property
     def _lacking(self) -> int:
@@ -306,27 +220,15 @@ class Sweep:
 
     def _choose(self) -> None:
         """Choose the tuned values from the records of the first backend."""
-        sources = [part.records for part in self.parts if part.backend == self._first]
-        if not sources:
-            name, root = f"{self._first}.jsonl", self.request.root
+        if self.first:
+            sources = [self.first.records]
+        else:
+            name, root = self.experiment.name, self.request.root
             places = (True,) if self.request.publish else (False, True)
-            homes = [folder(self.experiment.name, p, root) for p in places]
-            sources = [read(home / name) for home in homes]
+            file = f"{self.experiment.backends[0]}.jsonl"
+            sources = [read(folder(name, place, root) / file) for place in places]
         last = [latest(records) for records in sources]
         self.experiment = with_choices(self.experiment, *last)
-
-    def _report_lack(self) -> None:
-        """Report that the runs of arms without a value could not be done."""
-        expected = (
-            f"all validation runs of [tune] on {self._first}, which choose values"
-        )
-        arms = len(self.experiment.arms(self.request.scale))
-        got = f"{self._lacking} of {arms} arms that lack some"
-        remedy = f"run it on {self._first} until none ends with an error"
-        text = sentence(self.experiment.name, expected, got, remedy)
-        for report in self.reports.values():
-            if report.state == "done":
-                report.state, report.reason = "stopped", text
 
     def __str__(self) -> str:
         head = f"{self.experiment.name} ({self.request.scale}): "
@@ -344,10 +246,163 @@ def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> 
         raise HarnessError(str(unknown_name(kind, name, experiment.backends)))
     if registry.installed(name):
         return True
-    try:
-        registry.load(name)
-    except MissingFrameworkError as error:
-        if named:
-            raise HarnessError(str(error)) from error
-        report.state, report.reason = "skipped", str(error)
+    missing = registry.missing_framework(name)
+    if named:
+        raise missing
+    report.state, report.reason = "skipped", str(missing)
     return False
+
+
+# -- doing them ------------------------------------------------------------------------
+
+
+class Part:
+    """The runs of one experiment on one backend. Several threads may use it.
+
+    Attributes:
+        records: all records of the part's file, including new ones.
+        waiting: runs that are not started yet.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        report: Report,
+        request: Request,
+        commit: tuple[str | None, bool | None],
+        shown: Progress,
+        stack: ExitStack,
+    ) -> None:
+        self.experiment, self.report, self.request = experiment, report, request
+        self.backend, self.shown = report.backend, shown
+        self.code = Code(*commit, code_digest(experiment.task, self.backend))
+        home = folder(experiment.name, request.publish, request.root)
+        self._store = stack.enter_context(Store(home, self.backend))
+        self.records = self._store.records
+        self.waiting: deque[Run] = deque()
+        self._lock = threading.RLock()
+        self._crashes = self._missing = 0
+
+    def ask(self, runs: Sequence[Run]) -> None:
+        """Add runs to the waiting ones, except those that are settled."""
+        device = self.request.device
+        settled = {record.key for record in latest(self.records) if record.settled}
+        missing = [r for r in runs if (r.id, self.backend, device) not in settled]
+        self.report.settled += len(runs) - len(missing)
+        self.waiting.extend(missing)
+        self.shown.expect(len(missing))
+
+    def take(self) -> Run | None:
+        """Return the next run, or None if none is waiting."""
+        with self._lock:
+            return self.waiting.popleft() if self.waiting else None
+
+    def put_back(self, run: Run) -> None:
+        """Let a run wait again that was taken and not done."""
+        with self._lock:
+            self.waiting.appendleft(run)
+
+    def record(self, run: Run, answer: dict[str, Any], worker: Worker) -> None:
+        """Append the record of a run and count it."""
+        with self._lock:
+            record = Record(
+                **asdict(run),
+                **answer,
+                id=run.id,
+                scale=self.request.scale,
+                command=self.request.command,
+                subject=worker.subject,
+                environment=self._store.environment(worker.environment),
+                code=self.code,
+                process=worker.number,
+                prediction=self.experiment.prediction,
+            )
+            self._store.append(record)
+            self.report.counts[record.status] += 1
+            if record.reason:
+                self.report.reasons[record.reason] += 1
+            kind = ", validation" if run.seed >= FIRST_SEED else ""
+            self.shown.advance(f"{self.experiment.name}, {self.backend}{kind}")
+
+    def count_crash(self, how: str) -> None:
+        """Give up after several crashes in a row. No crash is an empty text."""
+        with self._lock:
+            self._crashes = self._crashes + 1 if how else 0
+            if self._crashes >= CRASHES:
+                text = f"{CRASHES} worker processes in a row ended"
+                self.stop(f"{text}, the last with {how}")
+
+    def stop(self, reason: str) -> None:
+        """Give up the waiting runs and report the reason."""
+        with self._lock:
+            self.shown.expect(-len(self.waiting))
+            self._missing += len(self.waiting)
+            self.waiting.clear()
+            self.report.state = "stopped"
+            self.report.reason = (
+                f"{reason.removesuffix('.')}. {self._missing} runs are missing; the "
+                "same command goes on where this one stopped."
+            )
+
+
+def do_runs(
+    parts: Sequence[Part],
+    at_once: int,
+    hosts: Children | Cluster,
+    numbers: Iterator[int],
+) -> None:
+    """Do all waiting runs of some parts with so many worker processes.
+
+    ``numbers`` are those of the next processes. If this is interrupted, or a record
+    cannot be written, all workers are stopped.
+    """
+    # The threads share these turns. A thread stays with a part as long as it has runs,
+    # since starting a framework takes longer than many runs.
+    turns = iter([part for _ in range(at_once) for part in parts])
+    losses: list[str] = []
+
+    def work(_: int) -> None:
+        for part in turns:
+            if loss := _do_part(part, hosts, numbers):
+                losses.append(loss)
+                break  # No machine is free: the other threads do the runs.
+
+    run_jobs(hosts, range(at_once), work, at_once)
+    for part in parts:
+        if part.waiting:
+            part.stop(losses[-1])
+
+
+def _do_part(part: Part, hosts: Children | Cluster, numbers: Iterator[int]) -> str:
+    """Do runs of a part until none is waiting.
+
+    Return why there is no machine for them; else an empty text.
+    """
+    process = part.experiment.task, part.backend, part.request.device
+    worker: Worker | None = None
+    try:
+        while not hosts.ended and (run := part.take()):
+            try:
+                worker = worker or Worker(*process, next(numbers), hosts)
+                answer = worker.do(run)
+            except NodeLostError as loss:
+                part.put_back(run)
+                if worker is None:
+                    return str(loss)
+                worker = None
+            except WorkerEndedError as crash:
+                part.put_back(run)
+                part.count_crash(str(crash))
+            except HarnessError as refusal:
+                part.put_back(run)
+                part.stop(str(refusal))
+            else:
+                if hosts.ended:  # This run did not fail, it was stopped.
+                    break
+                part.record(run, answer, worker)
+                part.count_crash(worker.ended)
+                worker = None if worker.ended else worker
+    finally:
+        if worker is not None:
+            worker.stop()
+    return ""

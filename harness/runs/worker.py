@@ -1,10 +1,10 @@
-"""A child process that does the runs of one task on one backend, one at a time.
+"""A process that does runs of one task on one backend, and its end in the command.
 
 ``python -m harness.runs.worker TASK BACKEND DEVICE`` reads runs from standard input,
 one JSON object per line. It answers each on standard output before it reads the next.
 Its first line describes the process itself. Other output of a framework goes to
-standard error. If the framework or device cannot be used, the worker answers with
-``refused`` and the reason, and exits.
+standard error. If the framework or device cannot be used, the first line has the reason
+as ``refused``, and the process exits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from harness.declarations.declare import Run
 from harness.errors import HarnessError
@@ -25,6 +25,90 @@ from harness.records.record import Outcome
 from harness.tasks import backends, part
 from lockstep import __version__, registry
 from lockstep.errors import LockstepError, UnsupportedError
+
+if TYPE_CHECKING:
+    from harness.processes.children import Children
+    from harness.processes.cluster import Cluster
+
+MODULE = "harness.runs.worker"
+
+# -- in the command --------------------------------------------------------------------
+
+
+class WorkerEndedError(Exception):
+    """A worker process ended before it could do a run. The text says how."""
+
+
+class Worker:
+    """A worker process of the command.
+
+    Args:
+        number: of the process within the command.
+        hosts: where it runs: on this machine, or on the nodes of a cluster.
+
+    Attributes:
+        subject, environment: of the records of this process.
+        ended: how the process ended in the middle of a run; empty if it did not.
+
+    Raises:
+        HarnessError: the framework or the device cannot be used.
+        WorkerEndedError: the process ended before it was ready.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        backend: str,
+        device: str,
+        number: int,
+        hosts: Children | Cluster,
+    ) -> None:
+        self.number, self.ended = number, ""
+        self._child = hosts.start(MODULE, [task, backend, device])
+        line = self._child.receive()
+        if line is None:
+            raise WorkerEndedError(self._child.end())
+        content = json.loads(line)
+        if "refused" in content:
+            self._child.end()
+            raise HarnessError(content["refused"])
+        self.subject: Mapping[str, str] = content["subject"]
+        self.environment: Mapping[str, Any] = content["environment"]
+
+    def do(self, run: Run) -> dict[str, Any]:
+        """Do a run; return its outcome, start, load and duration.
+
+        If the process ends instead, the run has the outcome ``error``, and no other run
+        can be done.
+        """
+        start, begin = start_of_run(), time.monotonic()
+        self._child.send(json.dumps(dataclasses.asdict(run)))
+        line = self._child.receive()
+        if line is not None:
+            answer: dict[str, Any] = json.loads(line)
+            return answer
+        seconds = time.monotonic() - begin
+        self.ended = self._child.end()
+        outcome = Outcome("error", f"the worker process ended ({self.ended})")
+        return answer_of(start, seconds, outcome)
+
+    def end(self) -> str:
+        """Wait for the process to end and return how it ended."""
+        return self._child.end()
+
+    def stop(self) -> None:
+        """Stop the process, whatever it is doing."""
+        self._child.stop()
+
+
+def answer_of(
+    start: Mapping[str, Any], seconds: float, outcome: Outcome
+) -> dict[str, Any]:
+    """Return what a record says of a run."""
+    return {**start, "duration": round(seconds, 3), **dataclasses.asdict(outcome)}
+
+
+# -- in the process --------------------------------------------------------------------
 
 
 def main(task: str, backend: str, device: str) -> None:
@@ -37,7 +121,10 @@ def main(task: str, backend: str, device: str) -> None:
         sys.exit(1)
     _send(answers, introduce(backend, device))
     for line in sys.stdin:
-        _send(answers, measure(Run(**json.loads(line)), backend, device))
+        run = Run(**json.loads(line))
+        start, begin = start_of_run(), time.monotonic()
+        outcome = attempt(run, backend, device)
+        _send(answers, answer_of(start, time.monotonic() - begin, outcome))
 
 
 def introduce(backend: str, device: str) -> dict[str, Any]:
@@ -53,14 +140,6 @@ def introduce(backend: str, device: str) -> dict[str, Any]:
     subject |= {} if name is None else {"device_name": name}
     described = environment.describe(framework, device, gpu=name)
     return {"subject": subject, "environment": described}
-
-
-def measure(run: Run, backend: str, device: str) -> dict[str, Any]:
-    """Do one run. Return its outcome, start, duration and load."""
-    answer, begin = {"id": run.id, **start_of_run()}, time.monotonic()
-    outcome = attempt(run, backend, device)
-    answer["duration"] = round(time.monotonic() - begin, 3)
-    return {**answer, **dataclasses.asdict(outcome)}
 
 
 def attempt(run: Run, backend: str, device: str) -> Outcome:

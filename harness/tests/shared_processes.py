@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from harness.processes.children import Children, Conversation
+from harness.processes.children import Child, Children
 from harness.tests.script_process import Request
 
 MODULE = "harness.tests.script_process"
@@ -30,7 +30,7 @@ class Processes:
 
     def __init__(self) -> None:
         self._children = Children()
-        self._running: dict[str, Conversation] = {}
+        self._running: dict[str, Child] = {}
 
     def output_of(self, kind: str, frameworks: Sequence[str], request: Request) -> str:
         """Return what a script prints in the process of its kind.
@@ -42,7 +42,7 @@ class Processes:
         """
         process = self._running.get(kind)
         if process is None:
-            process = self._children.converse(MODULE, frameworks)
+            process = self._children.start(MODULE, frameworks)
             self._running[kind] = process
         process.send(json.dumps(request))
         late = threading.Timer(SECONDS, process.stop)

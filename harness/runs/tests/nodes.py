@@ -25,7 +25,7 @@ from typing import Any
 
 from harness.declarations import declare
 from harness.processes import cluster
-from harness.processes.cluster import NodeLostError, RemoteConversation
+from harness.processes.cluster import NodeLostError, RemoteChild
 from harness.runs import run
 from harness.runs.tests.processes import descendants_of
 
@@ -124,25 +124,32 @@ def sweep_and_lose_a_node(folder: Path) -> dict[str, Any]:
     """Do a sweep on two nodes; kill one while both do their first run."""
     experiment = declare.read(folder / "tiny.toml")
     both, lost = threading.Barrier(2, timeout=SECONDS), []
-    calls = Counter[RemoteConversation]()
-    receive = RemoteConversation.receive
+    calls = Counter[RemoteChild]()
+    receive, start = RemoteChild.receive, RemoteChild.__init__
 
-    def receive_or_kill(conversation: RemoteConversation) -> str | None:
+    def start_or_note(child: RemoteChild, *arguments: Any) -> None:
+        try:
+            start(child, *arguments)
+        except NodeLostError as error:
+            lost.append(str(error))
+            raise
+
+    def receive_or_kill(child: RemoteChild) -> str | None:
         """The first line is an introduction, the second the answer to a run."""
-        calls[conversation] += 1
-        if calls[conversation] == 2 and not lost:
+        calls[child] += 1
+        if calls[child] == 2 and not lost:
             if both.wait() == 0:
                 nodes.kill(2)
                 # Its core does not come back, however long one waits.
                 cluster.SECONDS_FOR_A_CORE = 5.0
             both.wait()
         try:
-            return receive(conversation)
+            return receive(child)
         except NodeLostError as error:
             lost.append(str(error))
             raise
 
-    RemoteConversation.receive = receive_or_kill
+    RemoteChild.__init__, RemoteChild.receive = start_or_note, receive_or_kill
     with head() as nodes:
         nodes.add()
         nodes.add()

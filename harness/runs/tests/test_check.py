@@ -9,42 +9,18 @@ from typing import Any
 
 import pytest
 
-from harness import tasks
-from harness.declarations import declare
 from harness.declarations.declare import Experiment
 from harness.errors import HarnessError
-from harness.runs import check, run, workers
-from harness.tests import toy_worker
-from lockstep import registry
+from harness.runs import check, run
+from harness.runs.tests.toy import toy, toy_task
 
-TEXT = """question = "Does it go on?"
-title = "Toy"
-task = "toy"
-backends = ["reference"]
-budget_minutes = 1
-[fixed]
-steps = 1
-rate = 0.1
-[vary]
-arm = ["plain", "wrapped"]
-"""
+__all__ = ["toy_task"]
 
 
 @pytest.fixture
-def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
-    """An experiment of two arms with published records of three seeds."""
-    monkeypatch.setattr(declare, "TASKS", (*tasks.TASKS, "toy"))
-    monkeypatch.setattr(declare, "runs_on", lambda task: ["reference"])
-    paths = [*tasks.__path__, str(toy_worker.FOLDER)]
-    monkeypatch.setattr(tasks, "__path__", paths)
-    monkeypatch.setattr(workers, "MODULE", "harness.tests.toy_worker")
-    monkeypatch.setattr(registry, "installed", lambda name: True)
-    scales = [
-        f'[scale.{name}]\nseeds = 3\nbecause = "toy"\n' for name in declare.SCALES
-    ]
-    path = tmp_path / "toy.toml"
-    path.write_text(TEXT + "".join(scales), "utf-8")
-    experiment = declare.read(path)
+def published(tmp_path: Path, toy_task: None) -> Experiment:
+    """An experiment of two arms with published records of one backend."""
+    experiment = toy(tmp_path).model_copy(update={"backends": ("reference",)})
     run.sweep([experiment], run.Request("quick", root=tmp_path, publish=True))
     return experiment
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,19 +16,21 @@ import pytest
 
 from harness.errors import HarnessError
 from harness.processes import cluster
+from harness.processes.children import Child, Children
 from harness.processes.environment import child_variables
-from harness.records.files import read
 from harness.runs import run
 from harness.runs.run import Request
 from harness.runs.tests.nodes import loopback_only
+from harness.runs.tests.toy import records, toy, toy_task
 from harness.tests.declared import declared
+
+__all__ = ["toy_task"]
 
 RUNS = 12
 
 
 # Its like, without Ray: test_the_runs_of_a_lost_node_are_done_by_another.
 @pytest.mark.soak
-@pytest.mark.slow
 def test_a_node_that_dies_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
     for needed in ("ray", "torch"):
         if importlib.util.find_spec(needed) is None:
@@ -52,9 +56,9 @@ def test_a_node_that_dies_loses_no_run_and_repeats_none(tmp_path: Path) -> None:
 
     run.sweep([tiny], Request("quick", root=here))
 
-    records = [read(f / "local" / "tiny" / "pytorch.jsonl") for f in (there, here)]
-    elsewhere, alone = ({r.seed: r.series for r in found} for found in records)
-    assert len(records[0]) == RUNS
+    found = [records(folder, "pytorch", "local/tiny") for folder in (there, here)]
+    elsewhere, alone = ({r.seed: r.series for r in each} for each in found)
+    assert len(found[0]) == RUNS
     assert elsewhere == alone
 
 
@@ -64,13 +68,10 @@ class Nowhere(cluster.Cluster):
     cores = 2
 
     def __init__(self, address: str) -> None:
-        self._ray = SimpleNamespace(shutdown=lambda: None)
+        self._ray, self.ended = SimpleNamespace(shutdown=lambda: None), False
 
-    def converse(self, module: str, arguments: Any) -> Any:
-        def receive() -> str:
-            raise cluster.NodeLostError("no node had a core free")
-
-        return SimpleNamespace(send=lambda line: None, receive=receive, stop=int)
+    def start(self, module: str, arguments: Any) -> Any:
+        raise cluster.NodeLostError("no node had a core free")
 
 
 def test_without_any_node_left_the_sweep_stops_and_says_so(
@@ -85,7 +86,59 @@ def test_without_any_node_left_the_sweep_stops_and_says_so(
         f"no node had a core free. {RUNS} runs are missing; "
         "the same command goes on where this one stopped."
     )
-    assert [part.seed for part in read(tmp_path / "local/tiny/pytorch.jsonl")] == []
+    assert records(tmp_path, "pytorch", "local/tiny") == []
+
+
+class LosingANode(Children):
+    """Stands for two nodes of a cluster; the second is lost while both do a run.
+
+    Its core does not come back: the worker that is to follow it finds none.
+    """
+
+    cores = 2
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self.numbers = itertools.count(1)
+        self.both = threading.Barrier(2, timeout=60)
+
+    def start(self, module: str, arguments: Any, first: Path | None = None) -> Child:
+        node = next(self.numbers)
+        if node == 3:
+            raise cluster.NodeLostError("no node had a core free")
+        child = super().start(module, arguments)
+        if node > 2:
+            return child
+        send = child.send
+
+        def send_or_lose(line: str) -> None:
+            """Send the first run when both have one."""
+            child.send = send  # type: ignore[method-assign]
+            self.both.wait()
+            if node == 2:
+                child.stop()
+                raise cluster.NodeLostError("the second node is lost")
+            send(line)
+
+        child.send = send_or_lose  # type: ignore[method-assign]
+        return child
+
+
+@pytest.mark.usefixtures("toy_task")
+def test_the_runs_of_a_lost_node_are_done_by_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = toy(tmp_path)
+    run.sweep([experiment], Request("quick", root=tmp_path / "alone"))
+    monkeypatch.setattr(run, "Cluster", LosingANode)
+    request = Request("quick", root=tmp_path / "lost", jobs=2, cluster="auto")
+    for report in run.sweep([experiment], request):
+        assert (report.state, report.counts) == ("done", {"ok": 8})
+        there, alone = (
+            {r.id: r.outcome for r in records(tmp_path / place, report.backend)}
+            for place in ("lost", "alone")
+        )
+        assert there == alone and len(there) == 8
 
 
 class RayError(Exception):

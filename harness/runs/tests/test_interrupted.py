@@ -60,16 +60,15 @@ from functools import partial
 from pathlib import Path
 from harness.commands import cli
 from harness.declarations import declare
-from harness.runs import run, workers
+from harness.runs import run, worker
 folder = Path(sys.argv[1])
 declare.find = lambda name: declare.read(folder / "tiny.toml")
 run.Request = partial(run.Request, root=folder)
-receive = workers.Worker._receive
-def receive_and_print(worker):
-    answer = receive(worker)
-    print("a worker answered", flush=True)
-    return answer
-workers.Worker._receive = receive_and_print
+do = worker.Worker.do
+def print_and_do(worker, run):
+    print("a worker begins", flush=True)
+    return do(worker, run)
+worker.Worker.do = print_and_do
 sys.argv = ["harness", "run", "tiny", "--jobs", sys.argv[2]]
 cli.main()
 """
@@ -130,9 +129,8 @@ def interrupted(
     workers: list[int] = []
     try:
         assert parent.stdout
-        # Each worker introduces itself just before its first run.
-        answers = filter(lambda line: line == "a worker answered\n", parent.stdout)
-        assert len(list(islice(answers, jobs))) == jobs, "the parent ended by itself"
+        begun = filter(lambda line: line == "a worker begins\n", parent.stdout)
+        assert len(list(islice(begun, jobs))) == jobs, "the parent ended by itself"
         workers = children_of(parent.pid)
         assert len(workers) == jobs
         send(parent.pid, number)

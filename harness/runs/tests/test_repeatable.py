@@ -12,7 +12,7 @@ from harness.declarations.declare import Run
 from harness.processes.children import Children
 from harness.records.record import Outcome
 from harness.runs.check import compare_outcomes
-from harness.runs.workers import Worker
+from harness.runs.worker import Worker
 from lockstep import registry
 
 

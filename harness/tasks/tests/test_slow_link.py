@@ -15,8 +15,7 @@ from harness.declarations import declare
 from harness.declarations.declare import Run
 from harness.processes.children import Children
 from harness.records.record import Record
-from harness.runs.worker import attempt
-from harness.runs.workers import Worker
+from harness.runs.worker import Worker, attempt
 from harness.tasks.slow_link import machines, report
 from harness.tasks.slow_link.report import queue
 from harness.tasks.tests.test_worker_throughput import (

@@ -18,7 +18,7 @@ import pytest
 from harness.declarations import declare
 from harness.processes.children import Children
 from harness.records.record import Record
-from harness.runs.workers import Worker
+from harness.runs.worker import Worker
 from harness.tasks.worker_team.report import expected as expected_steps
 from harness.tasks.worker_team.task import PERIODS, start_ray
 from harness.tasks.worker_throughput import report
