@@ -18,7 +18,7 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError, model_validator
 
 from harness.declarations.primaries import Primary, prediction_of
 from harness.declarations.toml_files import (
@@ -94,6 +94,12 @@ class Scales(Table):
     full: Scale
 
 
+def known_task(name: str) -> str:
+    """Return the name of a task; raise if there is none of this name."""
+    require_known("task", name, TASKS)
+    return name
+
+
 class Experiment(Table):
     """A question and the runs that answer it.
 
@@ -109,7 +115,7 @@ class Experiment(Table):
     name: str
     question: Text
     title: Text
-    task: Annotated[str, one_of("task", TASKS)]
+    task: Annotated[str, AfterValidator(known_task)]
     backends: Annotated[
         tuple[Annotated[str, one_of("backend", BACKENDS)], ...], Field(min_length=1)
     ]

@@ -10,13 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from harness.declarations.toml_files import (
     Number,
     Positive,
     Table,
     Text,
+    flat,
     leaves,
     one_of,
     require_known,
@@ -33,9 +34,7 @@ LOG_RATIO, DIFFERENCE, SHARE, SLOPE = (
 EVEN = 0.5
 """The share of settings in which an arm is ahead if the arms are equal."""
 
-Arm = Annotated[
-    dict[str, Any], Field(min_length=1), AfterValidator(lambda a: dict(leaves(a)))
-]
+Arm = Annotated[dict[str, Any], Field(min_length=1), BeforeValidator(flat)]
 """Settings by dotted paths that distinguish an arm from all others."""
 
 

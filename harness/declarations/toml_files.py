@@ -154,6 +154,11 @@ def dotted(key: Key) -> str:
     return "".join(parts).removeprefix(".")
 
 
+def flat(content: Any) -> Any:
+    """Return a table with the dotted paths of its settings; others as they are."""
+    return dict(leaves(content)) if isinstance(content, Mapping) else content
+
+
 def leaves(content: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every setting with its dotted path."""
     for name, value in content.items():

@@ -15,9 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from harness.declarations.toml_files import Count, Table, leaves, wrong
+from harness.declarations.toml_files import (
+    Count,
+    Positive,
+    Table,
+    flat,
+    leaves,
+    wrong,
+)
 from harness.errors import HarnessError
 from harness.records.metrics import Metric, metrics_of
 from lockstep.errors import sentence
@@ -35,6 +42,16 @@ LEAST = 5
 """Smallest number of values: fewer show neither the optimum nor its width."""
 
 
+def increasing(values: list[float]) -> list[float]:
+    """Return the values of a sweep; raise unless each is larger than the last one."""
+    if values != sorted(set(values)):
+        raise wrong(f"expected numbers in increasing order, got {values}.")
+    return values
+
+
+Values = Annotated[list[Positive], Field(min_length=LEAST), AfterValidator(increasing)]
+
+
 class Tune(Table):
     """The sweep of an experiment.
 
@@ -46,26 +63,11 @@ class Tune(Table):
 
     seeds: Count
     metric: str
-    swept: Annotated[dict[str, Any], Field(alias="values")]
-
-    @field_validator("swept")
-    @classmethod
-    def _one_setting(cls, swept: dict[str, Any]) -> dict[str, Any]:
-        # With and without quotation marks: "optimizer.learning_rate" = [...]
-        settings = dict(leaves(swept))
-        if len(settings) != 1:
-            raise wrong("expected one setting with its values; change it there.")
-        ((path, values),) = settings.items()
-        numbers = isinstance(values, list) and all(
-            type(value) in (int, float) and 0 < value < math.inf for value in values
-        )
-        if not numbers or values != sorted(set(values)) or len(values) < LEAST:
-            raise wrong(
-                f"expected at least {LEAST} numbers > 0 in increasing order, got "
-                f"{values}; change it there.",
-                *([path] if path in swept else path.split(".")),
-            )
-        return settings
+    swept: Annotated[
+        dict[str, Values],
+        BeforeValidator(flat),
+        Field(alias="values", min_length=1, max_length=1),
+    ]
 
     @property
     def path(self) -> str:
@@ -73,9 +75,9 @@ class Tune(Table):
         return next(iter(self.swept))
 
     @property
-    def values(self) -> tuple[float, ...]:
+    def values(self) -> list[float]:
         """Its values, in increasing order."""
-        return tuple(map(float, self.swept[self.path]))
+        return self.swept[self.path]
 
     @property
     def validation_seeds(self) -> range:
@@ -203,19 +205,30 @@ def _cost(tune: Tune, metric: Metric, sign: float, record: Record) -> float:
 
 
 def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
-    """Return one row per arm and value: settings, median metric, whether chosen."""
+    """Return one row per arm and value: settings, median metric, whether chosen.
+
+    The settings are those that differ between arms.
+    """
     import pandas as pd  # Not at the top: workers import this and should start fast.
 
     tune, chosen = experiment.tune, experiment.choices.get(scale, ())
     assert tune is not None
+    settings = [dict(leaves(choice.config)) for choice in chosen]
+    differing = [
+        name
+        for name in dict.fromkeys(name for each in settings for name in each)
+        if name != tune.path
+        and name.rpartition(".")[2] not in ("file", "text")  # of an own optimizer
+        and len({repr(each.get(name)) for each in settings}) > 1
+    ]
     rows = [
         {
-            **settings,
+            **{name: each.get(name) for name in differing},
             tune.path: value,
             tune.metric: score,
             "chosen": value == choice.value,
         }
-        for choice, settings in zip(chosen, _differing(tune, chosen), strict=True)
+        for choice, each in zip(chosen, settings, strict=True)
         for value, score in choice.scores.items()
     ]
     return pd.DataFrame(rows)
@@ -223,26 +236,13 @@ def sweep_table(experiment: Experiment, scale: str) -> pd.DataFrame:
 
 def choice_lines(experiment: Experiment, scale: str) -> list[str]:
     """Return one line per arm for a terminal: its settings and the chosen value."""
-    tune, chosen = experiment.tune, experiment.choices.get(scale, ())
+    tune, table = experiment.tune, sweep_table(experiment, scale)
     assert tune is not None
+    chosen = table[table["chosen"]].drop(columns="chosen").astype(object)
     lines = []
-    for choice, settings in zip(chosen, _differing(tune, chosen), strict=True):
-        values = {k: value for k, value in settings.items() if value is not None}
-        arm = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in values.items())
-        score = f"{tune.metric} {choice.scores[choice.value]:.3g}"
-        lines.append(f"{arm}: {tune.path} {choice.value:g} ({score})")
+    for row in chosen.where(chosen.notna(), None).to_dict("records"):
+        value, score = row.pop(tune.path), row.pop(tune.metric)
+        settings = {str(k).rpartition(".")[2]: v for k, v in row.items()}
+        arm = ", ".join(f"{k} {v}" for k, v in settings.items() if v is not None)
+        lines.append(f"{arm}: {tune.path} {value:g} ({tune.metric} {score:.3g})")
     return lines
-
-
-def _differing(tune: Tune, chosen: Sequence[Choice]) -> list[dict[str, Any]]:
-    """Return the settings of each arm that differ between arms."""
-    settings = [dict(leaves(choice.config)) for choice in chosen]
-    names = dict.fromkeys(name for each in settings for name in each)
-    differing = [
-        name
-        for name in names
-        if name != tune.path
-        and name.rpartition(".")[2] not in ("file", "text")  # of an own optimizer
-        and len({repr(each.get(name)) for each in settings}) > 1
-    ]
-    return [{name: each.get(name) for name in differing} for each in settings]

@@ -13,10 +13,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from harness.errors import HarnessError
 from lockstep.errors import sentence, unknown_name
+from lockstep.optimizers import OPTIMIZERS
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 OURS = ("name", "file", "text")
@@ -81,6 +83,36 @@ def load(place: str) -> Callable[..., Any]:
         raise HarnessError(str(unknown_name(f"function of {path}", name, dir(module))))
     function: Callable[..., Any] = getattr(module, name)
     return function
+
+
+def optimizer_of(
+    optimizer: Mapping[str, Any],
+    names: ModuleType,
+    parameters: Iterable[Any] = (),
+    kind: type | None = None,
+) -> Any:
+    """Return the optimizer of a run: one of ``names``, or that of a user's file.
+
+    Args:
+        optimizer: its setting.
+        names: the backend, such as ``lockstep.pytorch``.
+        kind: the framework's class of optimizers; None if own ones cannot be used.
+
+    Raises:
+        HarnessError: a user's file makes no optimizer.
+    """
+    if "file" in optimizer:
+        if kind is None:
+            raise HarnessError(
+                "optimizer: expected a name on TensorFlow, got a file; run it on "
+                "pytorch or keras3."
+            )
+        return make(optimizer, parameters, kind)
+    arguments = dict(optimizer)
+    built = getattr(names, OPTIMIZERS[arguments.pop("name")].class_name)
+    if names.__name__ == "lockstep.pytorch":
+        return built(parameters, **arguments)
+    return built(**arguments)
 
 
 def make(optimizer: Mapping[str, Any], parameters: Iterable[Any], kind: type) -> Any:

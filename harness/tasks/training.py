@@ -1,13 +1,25 @@
-"""The training loop of a run that is measured at checkpoints."""
+"""Trainers that runs share, and the loop of a run that is measured at checkpoints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from harness.records.record import Outcome
+
+MADE: dict[str, Any] = {}
+"""The trainers so far."""
+
+
+def once(recipe: object, make: Callable[[], Any]) -> Any:
+    """Return what was made of an equal recipe, so that a trainer compiles once."""
+    key = repr(recipe)
+    if key not in MADE:
+        MADE[key] = make()
+    return MADE[key]
 
 
 def walk(

@@ -171,9 +171,9 @@ def test_a_metric_that_records_lack_is_one_sentence(swept: Experiment) -> None:
 DAMAGES = {
     "unknown key": ("seeds", "seed", "did you mean 'seeds'?"),
     "unknown metric": ('"loss"', '"los"', "did you mean 'loss'?"),
-    "four values": (", 1.0]", "]", "expected at least 5 numbers > 0"),
+    "four values": (", 1.0]", "]", "should have at least 5 items"),
     "twice the same": ("0.03,", "0.01,", "in increasing order, got [0.01, 0.01"),
-    "two settings": ("] }", "], batch = [1] }", "one setting with its values"),
+    "two settings": ("] }", "], batch = [1.0, 2.0, 3.0, 4.0, 5.0] }", "at most 1 item"),
     "no table": (SWEEP[SWEEP.index("{") :], "[0.1]", "valid dictionary"),
     "unknown setting": ('"optimizer.l', '"optimiser.l', "mean 'optimizer'?"),
     "set in an arm too": ('"optimizer.learning_rate"', "batch", "got fixed and"),

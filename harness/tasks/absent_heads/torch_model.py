@@ -31,12 +31,12 @@ class Trainer:
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in plan.weights.items()
         }
-        parameters, arguments = list(self.weights.values()), dict(self.recipe.arguments)
-        if self.recipe.optimizer:
-            make = getattr(lockstep, self.recipe.optimizer)
-            self.optimizer = make(parameters, **arguments)
-        else:
-            self.optimizer = own.make(arguments, parameters, torch.optim.Optimizer)
+        self.optimizer = own.optimizer_of(
+            self.recipe.optimizer,
+            lockstep,
+            list(self.weights.values()),
+            torch.optim.Optimizer,
+        )
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
 

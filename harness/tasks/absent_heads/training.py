@@ -6,8 +6,7 @@ the loss of a step by its number of present tasks; or do not update the head.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -29,15 +28,13 @@ class Recipe(NamedTuple):
     """The recipe from which a backend builds its model and optimizer.
 
     Attributes:
-        optimizer, arguments: the class of the optimizer, and its arguments as pairs;
-            no class for a user's own, whose arguments name its file.
+        optimizer: the setting.
         wrapper: ``none``, ``default`` or ``strict``.
         slots: names of the optimizer's slots, the same on every backend.
         hidden: the width of the trunk; a compiled step has fixed shapes.
     """
 
-    optimizer: str
-    arguments: tuple[tuple[str, Any], ...]
+    optimizer: Mapping[str, Any]
     wrapper: str
     slots: tuple[str, ...]
     hidden: int
@@ -45,21 +42,17 @@ class Recipe(NamedTuple):
 
 def trainer_of(task: str, of: Any, backend: str, device: str) -> Any:
     """Return the trainer of a task, shared by runs so that it compiles once."""
-    arguments, name = dict(of.optimizer), ""
     slots: tuple[str, ...] = ()
-    if "file" not in arguments:
+    if "file" not in of.optimizer:
+        arguments = dict(of.optimizer)
         spec = OPTIMIZERS[arguments.pop("name")]
-        name = spec.class_name
         slots = tuple(slot.name for slot in spec.active_slots(arguments))
     wrapper = of.wrapper if of.wrapper in WRAPPED else "none"
-    pairs = tuple(arguments.items())
-    recipe = Recipe(name, pairs, wrapper, slots, of.hidden)
-    return _shared_trainer(task, recipe, backend, device)
-
-
-@cache
-def _shared_trainer(task: str, recipe: Recipe, backend: str, device: str) -> Any:
-    return backends.model(task, backend).Trainer(recipe, device)
+    recipe = Recipe(of.optimizer, wrapper, slots, of.hidden)
+    return training.once(
+        (task, recipe, backend, device),
+        lambda: backends.model(task, backend).Trainer(recipe, device),
+    )
 
 
 def walk(of: Any, plan: Any, trainer: Any, heads: Sequence[str]) -> Outcome:

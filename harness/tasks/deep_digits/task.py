@@ -6,9 +6,7 @@ In float32 this changes nothing. In float16 most gradients become 0 without a sc
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -104,7 +102,10 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     """
     of = Settings(**config)
     plan = make_plan(of, seed)
-    trainer = _trainer(json.dumps(config), backend, device)
+    model = backends.model("deep_digits", backend)
+    trainer = training.once(
+        ("deep_digits", config, backend, device), lambda: model.Trainer(of, device)
+    )
     trainer.reset(plan)
     scales, counts = [trainer.scale()], dict[str, int]()
 
@@ -127,13 +128,6 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     summary = {name: column[-1] for name, column in outcome.series.items()}
     summary |= around(scales, of.overflow)
     return Outcome("ok", "", outcome.series, {**summary, **counts})
-
-
-@cache
-def _trainer(config: str, backend: str, device: str) -> Any:
-    """Return the trainer of settings as JSON, shared so that it compiles once."""
-    of = Settings(**json.loads(config))
-    return backends.model("deep_digits", backend).Trainer(of, device)
 
 
 def around(scales: Sequence[float], overflow: int) -> dict[str, float]:

@@ -28,12 +28,9 @@ class Trainer(tf_model.Trainer):
         self.variables = [layer.embeddings for layer in self.layers.values()]
         pairs = zip(self.layers, self.variables, strict=True)
         self.weights = {name: variable.value for name, variable in pairs}
-        settings, kind = self.of.optimizer, keras.optimizers.Optimizer
-        if "file" in settings:
-            self.optimizer = own.make(settings, self.variables, kind)
-        else:
-            make = getattr(lockstep, self.of.optimizer_class)
-            self.optimizer = make(**self.of.arguments)
+        self.optimizer = own.optimizer_of(
+            self.of.optimizer, lockstep, self.variables, keras.optimizers.Optimizer
+        )
         if self.of.limit == "clip":
             axes = {self.layers[n].embeddings.path: [1] for n in self.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(

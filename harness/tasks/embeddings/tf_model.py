@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.errors import HarnessError
+from harness.tasks import own
 from harness.tasks.embeddings.training import EmbeddingSettings, Plan
 from lockstep import tf as lockstep
 
@@ -32,14 +32,8 @@ class Trainer:
 
     def build(self, shapes) -> None:
         """Make the tables and the optimizer."""
-        if "file" in self.of.optimizer:
-            raise HarnessError(
-                "optimizer: expected a name on TensorFlow, got a file; run it on "
-                "pytorch or keras3."
-            )
         self.weights = {n: tf.Variable(tf.zeros(shape)) for n, shape in shapes.items()}
-        make = getattr(lockstep, self.of.optimizer_class)
-        self.optimizer = make(**self.of.arguments)
+        self.optimizer = own.optimizer_of(self.of.optimizer, lockstep)
         if self.of.limit == "clip":
             axes = {self.weights[name].ref(): [1] for name in self.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(

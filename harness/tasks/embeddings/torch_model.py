@@ -26,12 +26,9 @@ class Trainer:
             name: torch.nn.Parameter(torch.tensor(value, device=self.device))
             for name, value in weights.items()
         }
-        parameters, settings = list(self.weights.values()), self.of.optimizer
-        if "file" in settings:
-            self.optimizer = own.make(settings, parameters, torch.optim.Optimizer)
-        else:
-            make = getattr(lockstep, self.of.optimizer_class)
-            self.optimizer = make(parameters, **self.of.arguments)
+        parameters = list(self.weights.values())
+        kind = torch.optim.Optimizer
+        self.optimizer = own.optimizer_of(self.of.optimizer, lockstep, parameters, kind)
         if self.of.limit == "clip":
             axes = {self.weights[name]: [1] for name in self.limited}
             self.optimizer = lockstep.VariableClippingOptimizer(

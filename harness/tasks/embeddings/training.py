@@ -18,7 +18,6 @@ from harness.records.record import Outcome
 from harness.tasks import backends, training
 from harness.tasks.schema import Count, Measured, Optimizer, Real, settings
 from lockstep.interface import Array
-from lockstep.optimizers import OPTIMIZERS
 
 Rows: TypeAlias = Mapping[str, Array]
 """Name of a table -> its rows: [rows, width] float32."""
@@ -48,15 +47,6 @@ class EmbeddingSettings(Measured):
     batch: Count
     width: Count
 
-    @property
-    def optimizer_class(self) -> str:
-        """The name of the optimizer's class on every backend."""
-        return OPTIMIZERS[self.optimizer["name"]].class_name
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        return {name: v for name, v in self.optimizer.items() if name != "name"}
-
 
 class Plan(NamedTuple):
     """The data of a run on any backend, drawn from one seed.
@@ -78,10 +68,6 @@ class Plan(NamedTuple):
         return np.unique(self.batches[start:stop][:, :, list(self.columns[table])])
 
 
-TRAINERS: dict[str, Any] = {}
-"""The trainers so far, by all that they depend on."""
-
-
 def trainer_of(
     task: str,
     of: EmbeddingSettings,
@@ -99,14 +85,14 @@ def trainer_of(
         numbers: further arguments of the loss.
         copy: trainers with different numbers are not shared.
     """
+    model = backends.model(task, backend)
+    loss = partial(getattr(model, task), **numbers)
     shapes = [table.shape for table in plan.weights.values()]
-    recipe = task, of.optimizer, of.limit, of.max_norm, shapes, numbers
-    key = repr((*recipe, backend, device, copy))
-    if key not in TRAINERS:
-        model = backends.model(task, backend)
-        loss = partial(getattr(model, task), **numbers)
-        TRAINERS[key] = model.Trainer(of, plan, loss, device)
-    return TRAINERS[key]
+    recipe = of.optimizer, of.limit, of.max_norm, shapes, numbers, copy
+    return training.once(
+        (task, backend, device, recipe),
+        lambda: model.Trainer(of, plan, loss, device),
+    )
 
 
 def walk(

@@ -17,12 +17,10 @@ class Trainer(tf_model.Trainer):
     def build(self, plan: Plan) -> None:
         self.variables = {name: keras.Variable(w) for name, w in plan.weights.items()}
         self.weights = {name: each.value for name, each in self.variables.items()}
-        variables, arguments = [*self.variables.values()], dict(self.recipe.arguments)
-        if self.recipe.optimizer:
-            self.optimizer = getattr(lockstep, self.recipe.optimizer)(**arguments)
-        else:
-            kind = keras.optimizers.Optimizer
-            self.optimizer = own.make(arguments, variables, kind)
+        variables, kind = [*self.variables.values()], keras.optimizers.Optimizer
+        self.optimizer = own.optimizer_of(
+            self.recipe.optimizer, lockstep, variables, kind
+        )
         if self.recipe.wrapper != "none":
             self.optimizer = lockstep.MultitaskOptimizerWrapper(self.optimizer)
         self.optimizer.build(variables)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from harness.errors import HarnessError
+from harness.tasks import own
 from harness.tasks.absent_heads.training import Recipe, by_head
 from harness.tasks.multitask_digits.task import ABSENTEE, TASKS, Images, Plan
 from lockstep import tf as lockstep
@@ -44,14 +44,8 @@ class Trainer:
 
     def build(self, plan: Plan) -> None:
         """Make the weights and the optimizer."""
-        if not self.recipe.optimizer:
-            raise HarnessError(
-                "optimizer: expected a name on TensorFlow, got a file; run it on "
-                "pytorch or keras3."
-            )
         self.weights = {name: tf.Variable(w) for name, w in plan.weights.items()}
-        make = getattr(lockstep, self.recipe.optimizer)
-        self.optimizer = make(**dict(self.recipe.arguments))
+        self.optimizer = own.optimizer_of(self.recipe.optimizer, lockstep)
         if self.recipe.wrapper != "none":
             strict = self.recipe.wrapper == "strict"
             wrap = lockstep.MultitaskOptimizerWrapper
