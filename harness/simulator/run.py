@@ -30,6 +30,7 @@ from harness.simulator.methods import (
     weights_of,
 )
 from lockstep.interface import Array
+from lockstep.reference.agn import Center
 from lockstep.reference.optimizers import RuleOptimizer
 
 Gradient: TypeAlias = Callable[[Weights, int, np.random.Generator], Weights]
@@ -87,19 +88,54 @@ class Team:
 
     def train(self, method: Downpour) -> Run:
         """Train with an asynchronous method, event by event."""
-        training = _Training(self, method)
-        events = [(0.0, k, training.work(k)) for k in range(self.workers)]
-        entries = count(self.workers)  # equal times keep the order of entry
-        run = training.run
+        center, run = new_center(self.weights), Run(self.weights)
+        left = iter(range(self.steps))
+        workers = [self.work(k, method, center, run, left) for k in range(self.workers)]
+        entries = count()  # events at the same time keep the order of entry
+        events = [(0.0, next(entries), worker) for worker in workers]
         with np.errstate(all="ignore"):  # a run that diverges is a result
             while events:
-                run.seconds, _, work = heapq.heappop(events)
-                pause = next(work, None)
+                run.seconds, _, worker = heapq.heappop(events)
+                pause = next(worker, None)
                 if pause is not None:
-                    event = run.seconds + pause, next(entries), work
+                    event = run.seconds + pause, next(entries), worker
                     heapq.heappush(events, event)
-        run.weights = weights_of(training.center)
+        run.weights = weights_of(center)
         return run
+
+    def work(
+        self,
+        number: int,
+        method: Downpour,
+        center: Center,
+        run: Run,
+        left: Iterator[int],
+    ) -> Iterator[float]:
+        """Train as one worker while steps are left; yield the seconds until it goes on.
+
+        A worker that sends a message waits for the reply.
+        """
+        worker = Worker(self.make_optimizer(), self.weights)
+        times, data = self.streams(number)
+        pulled = 0
+        for step in count(1):
+            if next(left, None) is None:
+                return
+            yield self.duration(times)
+            gradients = self.gradient(worker.weights, number, data)
+            method.local_step(worker, gradients)
+            if step % method.period:
+                continue
+            message = method.message(worker)
+            yield self.latency
+            # Each push has changed the center once.
+            staleness = len(run.staleness) - pulled
+            run.staleness.append(staleness)
+            reply = method.apply(center, worker, message, staleness)
+            pulled = len(run.staleness)
+            run.trace.append((run.seconds, self.observe(weights_of(center))))
+            yield self.latency
+            method.pull(worker, reply)
 
     def train_together(self) -> Run:
         """Average the gradients of all workers in every step, for which all wait.
@@ -108,12 +144,15 @@ class Team:
         larger batch.
         """
         center, run = Worker(self.make_optimizer(), self.weights), Run(self.weights)
-        times, data = self.streams(0), self.streams(1)
+        streams = [self.streams(number) for number in range(self.workers)]
         for _ in range(self.steps // self.workers):
-            run.seconds += max(map(self.duration, times))
+            run.seconds += max(self.duration(times) for times, _ in streams)
             run.seconds += self.latency
             weights = center.weights
-            gradients = [self.gradient(weights, k, s) for k, s in enumerate(data)]
+            gradients = [
+                self.gradient(weights, number, data)
+                for number, (_, data) in enumerate(streams)
+            ]
             with np.errstate(all="ignore"):
                 center.step({name: _mean(name, gradients) for name in weights})
             run.staleness += [0] * self.workers
@@ -122,10 +161,9 @@ class Team:
         run.weights = center.weights
         return run
 
-    def streams(self, kind: int) -> list[np.random.Generator]:
-        """Return the generators of all workers for times, 0, or for data, 1."""
-        seeds = [[self.seed, kind, number] for number in range(self.workers)]
-        return [np.random.default_rng(seed) for seed in seeds]
+    def streams(self, number: int) -> list[np.random.Generator]:
+        """Return the generators of a worker, for times and for data."""
+        return [np.random.default_rng([self.seed, kind, number]) for kind in (0, 1)]
 
     def duration(self, times: np.random.Generator) -> float:
         """Draw the seconds of a step."""
@@ -138,49 +176,3 @@ class Team:
 def _mean(name: str, gradients: Sequence[Weights]) -> Array:
     first, *others = (each[name] for each in gradients)
     return np.asarray(sum(others, first) / first.dtype.type(len(gradients)))
-
-
-class _Training:
-    """The state of asynchronous training; the arguments are those of a team."""
-
-    def __init__(self, team: Team, method: Downpour) -> None:
-        self.team, self.method, self.run = team, method, Run(team.weights)
-        self.center = new_center(team.weights)
-        self.workers = [
-            Worker(team.make_optimizer(), team.weights) for _ in range(team.workers)
-        ]
-        self.times, self.data = team.streams(0), team.streams(1)
-        self.left = team.steps
-        self.changes = 0
-        self.pulled = [0] * team.workers
-
-    def work(self, number: int) -> Iterator[float]:
-        """Train as one worker; yield the seconds until it goes on."""
-        worker, team = self.workers[number], self.team
-        for step in count(1):
-            if not self.left:
-                return
-            self.left -= 1
-            yield team.duration(self.times[number])
-            gradients = team.gradient(worker.weights, number, self.data[number])
-            self.method.local_step(worker, gradients)
-            if step % self.method.period:
-                continue
-            message = self.method.message(worker)
-            yield team.latency
-            reply = self.exchange(number, message)
-            yield team.latency
-            self.method.pull(worker, reply)
-
-    def exchange(self, number: int, message: Weights) -> Weights:
-        """Apply a message at the center; return the reply."""
-        staleness = self.changes - self.pulled[number]
-        self.run.staleness.append(staleness)
-        worker = self.workers[number]
-        reply = self.method.apply(self.center, worker, message, staleness)
-        self.changes += 1
-        # The weights that the worker will pull are from this reply.
-        self.pulled[number] = self.changes
-        observation = self.team.observe(weights_of(self.center))
-        self.run.trace.append((self.run.seconds, observation))
-        return reply

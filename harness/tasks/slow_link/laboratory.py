@@ -44,7 +44,7 @@ def main(backend: str, config: str) -> None:
     kind = backends.model("slow_link", backend).Worker
     team = workers.Team(ray, kind, places)
     server = machines.answer(address(0))
-    [link] = team.call(1, "call", machines.measure, *server)
+    [link] = team.call(1, "call", machines.measure, server)
     center = RayCenter(
         "center",
         directory=folder / "center",

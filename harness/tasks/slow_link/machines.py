@@ -7,14 +7,15 @@ processes, which end with it. So nothing remains, however it ends.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from functools import cache
+from multiprocessing.connection import Client, Listener
 from statistics import median
+from typing import TypeAlias
 
 from harness.errors import HarnessError
 from lockstep.errors import UnsupportedError, sentence
@@ -125,42 +126,38 @@ TRIPS = 20
 BYTES = 2_500_000
 """The bytes that are sent to measure the bandwidth."""
 
-PATIENCE = 60.0
-"""The seconds that a measurement waits for the other machine."""
+Address: TypeAlias = tuple[str, int]
 
 
-def answer(host: str) -> tuple[str, int]:
+def answer(host: str) -> Address:
     """Answer one :func:`measure` of another machine; return this server's address."""
-    server = socket.create_server((host, 0))
-    threading.Thread(target=_answer, args=(server,), daemon=True).start()
-    name, port = server.getsockname()[:2]
-    return name, port
+    listener = Listener((host, 0))
+
+    def confirm() -> None:
+        with listener, listener.accept() as connection:
+            for _ in range(TRIPS + 1):
+                connection.recv_bytes()
+                connection.send_bytes(b".")
+
+    threading.Thread(target=confirm, daemon=True).start()
+    name, port = listener.address
+    return str(name), int(port)
 
 
-def _answer(server: socket.socket) -> None:
-    with server:
-        connection, _ = server.accept()
-    with connection, connection.makefile("rb") as received:
-        for count in [1] * TRIPS + [BYTES]:
-            received.read(count)
-            connection.sendall(b".")
-
-
-def measure(host: str, port: int) -> dict[str, float]:
+def measure(server: Address) -> dict[str, float]:
     """Measure the link to the address of an :func:`answer`, as iperf3 and ping do.
 
     Returns:
         ``link/bandwidth``, bytes per second that a program can send, and
         ``link/latency``, seconds, one way.
     """
-    with socket.create_connection((host, port), PATIENCE) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with Client(server) as connection:
 
         def seconds(content: bytes) -> float:
             """Return the seconds to send ``content`` and receive its confirmation."""
             begin = time.perf_counter()
-            connection.sendall(content)
-            connection.recv(1)
+            connection.send_bytes(content)
+            connection.recv_bytes()
             return time.perf_counter() - begin
 
         trip = median(seconds(b".") for _ in range(TRIPS))
