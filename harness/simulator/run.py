@@ -18,7 +18,7 @@ import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -45,15 +45,18 @@ class Run:
         weights: the center's weights at the end.
         staleness: how often others changed the center between a worker's pull and its
             push, for all pushes in their order.
-        trace: the seconds and the result of ``observe`` after each change of the
-            center's weights.
+        trace: the seconds and the measured center, in order; the last one is the end.
+        steps: local steps of all workers so far.
         seconds: simulated time of the last event.
+        due: the steps after which the center is measured again.
     """
 
     weights: Weights
     staleness: list[int] = field(default_factory=list)
-    trace: list[tuple[float, Any]] = field(default_factory=list)
+    trace: list[tuple[float, float]] = field(default_factory=list)
+    steps: int = 0
     seconds: float = 0.0
+    due: int = 0
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class Team:
         spread: the standard deviation of the seconds of a step, which have a gamma
             distribution of mean 1; 0 makes every step take the mean.
         seed: the seed of times and data.
-        observe: called with the center's weights after each change.
+        measure: a number of the center's weights.
+        every: the local steps of all workers between two measurements.
     """
 
     make_optimizer: Callable[[], RuleOptimizer]
@@ -84,7 +88,8 @@ class Team:
     latency: float = 0.0
     spread: float = 0.25
     seed: int = 0
-    observe: Callable[[Weights], Any] = id
+    measure: Callable[[Weights], float] = len
+    every: int = 1
 
     def train(self, method: Downpour) -> Run:
         """Train with an asynchronous method, event by event."""
@@ -100,8 +105,7 @@ class Team:
                 if pause is not None:
                     event = run.seconds + pause, next(entries), worker
                     heapq.heappush(events, event)
-        run.weights = weights_of(center)
-        return run
+        return self.ended(run, weights_of(center))
 
     def work(
         self,
@@ -122,6 +126,7 @@ class Team:
             if next(left, None) is None:
                 return
             yield self.duration(times)
+            run.steps += 1
             gradients = self.gradient(worker.weights, number, data)
             method.local_step(worker, gradients)
             if step % method.period:
@@ -133,7 +138,7 @@ class Team:
             run.staleness.append(staleness)
             reply = method.apply(center, worker, message, staleness)
             pulled = len(run.staleness)
-            run.trace.append((run.seconds, self.observe(weights_of(center))))
+            self.measured(run, weights_of(center))
             yield self.latency
             method.pull(worker, reply)
 
@@ -156,9 +161,21 @@ class Team:
             with np.errstate(all="ignore"):
                 center.step({name: _mean(name, gradients) for name in weights})
             run.staleness += [0] * self.workers
-            run.trace.append((run.seconds, self.observe(center.weights)))
+            run.steps += self.workers
+            self.measured(run, center.weights)
             run.seconds += self.latency
-        run.weights = center.weights
+        return self.ended(run, center.weights)
+
+    def measured(self, run: Run, weights: Weights) -> None:
+        """Measure the center after a change, if it is time to."""
+        if run.steps >= run.due:
+            run.due = run.steps + self.every
+            run.trace.append((run.seconds, self.measure(weights)))
+
+    def ended(self, run: Run, weights: Weights) -> Run:
+        """Return a run with its final weights, which are measured once more."""
+        run.weights = weights
+        run.trace.append((run.seconds, self.measure(weights)))
         return run
 
     def streams(self, number: int) -> list[np.random.Generator]:

@@ -180,12 +180,14 @@ def test_messages_take_their_time() -> None:
     # Two rounds of three steps; a message goes both ways.
     made = run("agn gradient", workers=1, steps=6, spread=0.0, latency=1.5)
     assert made.seconds == 6 + 4 * 1.5
-    assert [seconds for seconds, _ in made.trace] == [4.5, 10.5]
+    assert [seconds for seconds, _ in made.trace] == [4.5, 10.5, 12]
 
 
-def test_what_is_observed_is_that_of_the_center() -> None:
-    made = run("agn gradient", observe=lambda weights: float(weights["b"]))
-    assert made.trace[-1][1] == made.weights["b"]
+@methods
+def test_the_center_is_measured_every_so_often_and_at_the_end(name: str) -> None:
+    made = run(name, measure=lambda weights: float(weights["b"]), every=24)
+    assert len(made.trace) in (4, 5)
+    assert made.trace[-1] == (made.seconds, made.weights["b"])
 
 
 def test_the_example_runs() -> None:

@@ -26,7 +26,9 @@ class Problem:
         }
 
     @np.errstate(all="ignore")  # Very large weights give non-finite gradients.
-    def gradients(self, weights: Weights, stream: np.random.Generator) -> Weights:
+    def gradients(
+        self, weights: Weights, worker: int, stream: np.random.Generator
+    ) -> Weights:
         """Return the gradients of the mean cross-entropy of a new minibatch."""
         rows = stream.integers(len(self.training.digit), size=self.batch)
         features, digit = self.training.features[rows], self.training.digit[rows]

@@ -19,7 +19,6 @@ from harness.simulator.methods import (
     GRADIENT,
     Downpour,
     DynSGD,
-    Weights,
 )
 from harness.simulator.run import Run, Team
 from harness.tasks import backends
@@ -77,16 +76,17 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
     (infinite if it was not reached); ``staleness``, the mean over all pushes.
     """
     of = Settings(**config)
-    center = Center(Problem(of.hidden, of.batch, seed), of.minibatches)
+    problem = Problem(of.hidden, of.batch, seed)
     team = Team(
         partial(AdamOptimizer, of.learning_rate),
-        center.problem.start,
-        center.gradients,
+        problem.start,
+        problem.gradients,
         of.workers,
         of.minibatches,
         latency=of.latency,
         seed=seed,
-        observe=center.measure,
+        measure=problem.accuracy,
+        every=max(1, of.minibatches // SNAPSHOTS),
     )
     methods = {
         "agn-delta": AGN(of.period, DELTA),
@@ -99,39 +99,11 @@ def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Ou
         run = team.train_together()
     else:
         run = team.train(methods[of.method])
-    series = center.series(run)
+    seconds, accuracy = zip(*run.trace, strict=True)
+    series = {"seconds": list(seconds), "accuracy": list(accuracy)}
     if not all(np.isfinite(value).all() for value in run.weights.values()):
         return Outcome("diverged", "the center's weights were not finite", series)
     return Outcome("ok", "", series, summary(series, run))
-
-
-class Center:
-    """Measures the center's weights at equal distances, counted in minibatches."""
-
-    def __init__(self, problem: Problem, minibatches: int) -> None:
-        self.problem, self.interval = problem, max(1, minibatches // SNAPSHOTS)
-        self.minibatches = self.next = 0
-
-    def gradients(
-        self, weights: Weights, worker: int, stream: np.random.Generator
-    ) -> Weights:
-        """Return a worker's gradients, and count the minibatch."""
-        self.minibatches += 1
-        return self.problem.gradients(weights, stream)
-
-    def measure(self, weights: Weights) -> float | None:
-        """Return the accuracy if it is time for a measurement."""
-        if self.minibatches < self.next:
-            return None
-        self.next = self.minibatches + self.interval
-        return self.problem.accuracy(weights)
-
-    def series(self, run: Run) -> dict[str, list[float]]:
-        """Return the measurements; the last one has the final weights."""
-        rows = [(seconds, seen) for seconds, seen in run.trace if seen is not None]
-        rows.append((run.seconds, self.problem.accuracy(run.weights)))
-        seconds, accuracy = zip(*rows, strict=True)
-        return {"seconds": list(seconds), "accuracy": list(accuracy)}
 
 
 def summary(series: Mapping[str, list[float]], run: Run) -> dict[str, float]:

@@ -17,13 +17,13 @@ from harness.processes.children import Children
 from harness.records.record import Record
 from harness.runs.worker import Worker, attempt
 from harness.tasks.slow_link import machines, report
-from harness.tasks.slow_link.report import queue
 from harness.tasks.tests.test_worker_throughput import (
     SECONDS_TO_END,
     marked,
     require_end,
 )
 from harness.tasks.worker_team.report import expected as expected_steps
+from harness.tasks.worker_team.report import queue
 from harness.tasks.worker_team.task import PERIODS
 from harness.tests.makers import made_up
 from lockstep.errors import UnsupportedError
@@ -52,7 +52,7 @@ def records(expected: float = 1.0, ddp: float = 50.0) -> list[Record]:
         summary = {**record.summary, "link/bandwidth": 12.5e6, "steps/ddp": ddp}
         record = dataclasses.replace(record, summary=summary)
         for period in PERIODS:
-            steps = expected_steps(queue, record, period)
+            steps = expected_steps(record, period)
             summary[f"steps/{period}"] = expected * steps
         made.append(record)
     return made
@@ -172,7 +172,7 @@ def test_the_model_is_asked_with_what_was_measured() -> None:
 def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     _, of_four = sorted(records(), key=lambda r: r.config["workers"])
     judgement = report.judge(records(expected=0.9, ddp=40.0))
-    gains = [0.9 * expected_steps(queue, of_four, p) / 40 for p in PERIODS]
+    gains = [0.9 * expected_steps(of_four, p) / 40 for p in PERIODS]
     steps = judgement.tables["steps"]
     rows = steps[steps["workers"] == 4]
     assert rows["over_ddp"].dropna().tolist() == pytest.approx(gains)

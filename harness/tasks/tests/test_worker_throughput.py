@@ -22,7 +22,6 @@ from harness.runs.worker import Worker
 from harness.tasks.worker_team.report import expected as expected_steps
 from harness.tasks.worker_team.task import PERIODS, start_ray
 from harness.tasks.worker_throughput import report
-from harness.tasks.worker_throughput.report import queue
 from harness.tests.makers import made_up
 
 RUNS = declare.find("worker_throughput").runs("quick")
@@ -38,7 +37,7 @@ def records(expected: float = 1.0, ddp: float = 50.0, **changed: float) -> list[
         summary = {**record.summary, **alone, "steps/ddp": ddp}
         record = dataclasses.replace(record, summary=summary)
         for period in PERIODS:
-            steps = expected_steps(queue, record, period)
+            steps = expected_steps(record, period)
             summary[f"steps/{period}"] = expected * steps
         made.append(record)
     return made
@@ -56,18 +55,18 @@ def with_workers(count: int, **changed: float) -> Record:
 @pytest.mark.parametrize("period", PERIODS)
 def test_one_worker_takes_its_step_and_its_exchange(period: int) -> None:
     alone = period / (period * 5e-3 + 4e-3)
-    assert expected_steps(queue, with_workers(1), period) == pytest.approx(alone)
+    assert expected_steps(with_workers(1), period) == pytest.approx(alone)
 
 
 def test_many_workers_take_what_the_center_takes() -> None:
     many = with_workers(2000)
-    assert expected_steps(queue, many, 10) == pytest.approx(10 / 1e-3, rel=0.01)
+    assert expected_steps(many, 10) == pytest.approx(10 / 1e-3, rel=0.01)
 
 
 def test_a_center_slower_than_an_exchange_leaves_no_part_to_the_worker() -> None:
     alone = 1 / (5e-3 + 6e-3)
     slow = with_workers(1, center=6e-3)
-    assert expected_steps(queue, slow, 1) == pytest.approx(alone)
+    assert expected_steps(slow, 1) == pytest.approx(alone)
 
 
 # -- what is measured ------------------------------------------------------------------
@@ -161,7 +160,7 @@ def test_a_start_of_ray_that_timed_out_is_tried_again(
 
 def test_the_table_compares_with_ddp_and_with_the_model() -> None:
     [of_eight] = [r for r in records() if r.config["workers"] == 8]
-    steps = expected_steps(queue, of_eight, 10)
+    steps = expected_steps(of_eight, 10)
     judgement = report.judge(records(expected=0.9, ddp=steps * 0.9 / 4))
     rows = judgement.tables["steps"].set_index(["workers", "mode"])
     assert rows.loc[(8, "period 10"), "over_ddp"] == pytest.approx(4)

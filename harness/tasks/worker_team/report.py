@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,46 +17,61 @@ from harness.judgement.finding import Finding
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.tasks.cells import by_config, interval
-from harness.tasks.worker_team.task import PERIODS
-
-Queue: TypeAlias = Callable[[Record, int], tuple[float, Sequence[float]]]
-"""Returns Z and S of :func:`throughput` for a run at a period."""
+from harness.tasks.worker_team.task import FLOAT, PERIODS, weights_of
 
 DDP = "DDP"
-
-
-def expected(queue: Queue, record: Record, period: int) -> float:
-    """Return the steps per second of all workers by mean value analysis."""
-    return period * throughput(*queue(record, period), record.config["workers"])
-
-
-def metrics(queue: Queue) -> dict[str, Metric]:
-    """Return the comparisons within a run, for each period.
-
-    They are NaN for runs that did not end well.
-    """
-
-    def over_ddp(period: int, record: Record) -> float:
-        return _steps(record, period) / _steps(record, "ddp")
-
-    def over_expected(period: int, record: Record) -> float:
-        return _steps(record, period) / expected(queue, record, period)
-
-    readers = {"DDP": over_ddp, "expected": over_expected}
-    return {
-        f"steps over {base}, period {period}": Metric(
-            partial(read, period), "ratio", "larger"
-        )
-        for period in PERIODS
-        for base, read in readers.items()
-    }
 
 
 def _steps(record: Record, mode: int | str) -> float:
     return float(record.summary.get(f"steps/{mode}", np.nan))
 
 
+def over_ddp(period: int, record: Record) -> float:
+    """Return the steps a second over those of DDP; NaN if the run did not end well."""
+    return _steps(record, period) / _steps(record, "ddp")
+
+
+def over_expected(period: int, record: Record) -> float:
+    """Return the steps a second over those that the queueing model expects."""
+    return _steps(record, period) / expected(record, period)
+
+
+METRICS = {
+    f"steps over {base}, period {period}": Metric(
+        partial(read, period), "ratio", "larger"
+    )
+    for period in PERIODS
+    for base, read in {"DDP": over_ddp, "expected": over_expected}.items()
+}
+"""The metrics of a run, which are all comparisons within it."""
+
+
 # -- the queueing model ----------------------------------------------------------------
+
+
+def expected(record: Record, period: int) -> float:
+    """Return the steps per second of all workers by mean value analysis."""
+    return period * throughput(*queue(record, period), record.config["workers"])
+
+
+def queue(record: Record, period: int) -> tuple[float, list[float]]:
+    """Return Z and S of :func:`throughput` for a worker's round, from its own times.
+
+    A step takes t seconds without an exchange, an exchange e, of which the center's
+    process takes a. On one machine the center is the only station: Z = P t + e - a and
+    S = (a).
+
+    On links, an exchange of B bytes passes three stations: the center's incoming link,
+    the center, and its outgoing link. A program that sends zeros measures the bandwidth
+    W of the link and its latency l one way: Z = P t + 2 l and S = (B / W, a, B / W).
+    """
+    numbers = record.summary
+    steps, center = period * numbers["seconds/step"], numbers["seconds/center"]
+    if "link/bandwidth" not in numbers:
+        return steps + max(0.0, numbers["seconds/exchange"] - center), [center]
+    size = FLOAT * weights_of(record.config["model_mb"])
+    transfer = size / numbers["link/bandwidth"]
+    return steps + 2 * numbers["link/latency"], [transfer, center, transfer]
 
 
 def throughput(think: float, services: Sequence[float], customers: int) -> float:
@@ -91,7 +106,7 @@ def throughput(think: float, services: Sequence[float], customers: int) -> float
 # -- tables ----------------------------------------------------------------------------
 
 
-def modes(records: Sequence[Record], queue: Queue) -> pd.DataFrame:
+def modes(records: Sequence[Record]) -> pd.DataFrame:
     """Steps per second of all workers, a row per mode; medians over seeds.
 
     ``expected`` is computed from other values of the same run. The ratios
@@ -107,7 +122,7 @@ def modes(records: Sequence[Record], queue: Queue) -> pd.DataFrame:
         for period in PERIODS:
             row: dict[str, Any] = {"mode": f"period {period}", "period": period}
             steps = np.array([_steps(record, period) for record in group])
-            model = [expected(queue, record, period) for record in group]
+            model = [expected(record, period) for record in group]
             row |= interval("steps", steps) | interval("expected", model)
             row |= interval("over_expected", steps / model)
             row |= interval("over_ddp", steps / of_ddp)

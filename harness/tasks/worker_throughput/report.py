@@ -1,10 +1,4 @@
-"""The queueing model's prediction for workers, from the measured times of one worker.
-
-On one machine there is no link, so the center is the only station. A single worker
-never waits. So the time of an exchange has two parts: the worker's own part, and the
-center's part, in which it serves one worker after the other. The latter is the CPU time
-of the center's process per exchange.
-"""
+"""Steps a second on one machine, and what the queueing model expects of them."""
 
 from __future__ import annotations
 
@@ -17,26 +11,13 @@ from harness.figures.plot import Drawing
 from harness.judgement.finding import Finding, Judgement
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
-from harness.tasks.worker_team import report as team
-
-
-def queue(record: Record, period: int) -> tuple[float, tuple[float]]:
-    """Return Z and S: the seconds of a round without the center, and those of it."""
-    step, exchange, center = (
-        record.summary[f"seconds/{name}"] for name in ("step", "exchange", "center")
-    )
-    return period * step + max(0.0, exchange - center), (center,)
-
-
-METRICS = team.metrics(queue)
-"""The metrics of a run, which are all comparisons within it."""
+from harness.tasks.worker_team.report import METRICS as METRICS
+from harness.tasks.worker_team.report import draw_rates, modes
 
 
 def judge(records: Sequence[Record]) -> Judgement:
     good = [record for record in records if record.status == "ok"]
-    if not good:
-        return Judgement()
-    return Judgement({"steps": team.modes(good, queue), "center": center(good)})
+    return Judgement({"steps": modes(good), "center": center(good)} if good else {})
 
 
 def center(records: Sequence[Record]) -> pd.DataFrame:
@@ -62,4 +43,4 @@ def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the steps per second."""
     if finding.tables:
         lines = "Lines through AGN's points: what the queueing model expects from the "
-        yield team.draw_rates(finding, f"{lines}times of one worker.")
+        yield draw_rates(finding, f"{lines}times of one worker.")
