@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from harness.declarations.declare import EXPERIMENTS, SCALES, Experiment
-from harness.declarations.primaries import EVEN, LOG_RATIO, SHARE
+from harness.declarations.primaries import LOG_RATIO
 from harness.declarations.tune import sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
@@ -60,7 +60,7 @@ def compare(
     local = _judge(with_choices(of_user, own, of_all), own)
     if published is None or local is None:
         return published or local
-    return dataclasses.replace(published, local=_matched(published, local))
+    return dataclasses.replace(published, local=local)
 
 
 def records_of(experiment: Experiment, home: Path) -> list[Record]:
@@ -70,32 +70,6 @@ def records_of(experiment: Experiment, home: Path) -> list[Record]:
         for backend in experiment.backends
         for record in latest(read(home / f"{backend}.jsonl"))
     ]
-
-
-def _matched(published: Finding, local: Finding) -> Finding:
-    """Add the table ``match``: do intervals overlap, or lie on one side of none?"""
-    if not (PREDICTIONS in published.tables and PREDICTIONS in local.tables):
-        return local
-    keys, numbers = ["comparison", "effect", "backend"], ["estimate", "low", "high"]
-    theirs, own = (f.tables[PREDICTIONS][keys + numbers] for f in (published, local))
-    match = theirs.merge(own, on=keys, suffixes=("_published", "_own"))
-    equal = np.where(match["effect"] == SHARE, EVEN, 0.0)
-    lows, highs = (match[[f"{e}_published", f"{e}_own"]] for e in ("low", "high"))
-    match["matches"] = (
-        (lows.max(axis=1) <= highs.min(axis=1))
-        | (lows.min(axis=1) > equal)
-        | (highs.max(axis=1) < equal)
-    )
-    sentence = (
-        f"{match['matches'].sum()} of {len(match)} intervals agree with the published "
-        f"ones, of scale {published.provenance['scale']}. "
-        "The bits need not match."
-    )
-    return dataclasses.replace(
-        local,
-        tables={"match": match, **local.tables},
-        small_print=[sentence, *local.small_print],
-    )
 
 
 # -- the records of one folder ---------------------------------------------------------
@@ -175,11 +149,9 @@ def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
     """Return the verdict on each claim that the experiment tests."""
     primaries = {primary.name: primary for primary in experiment.primaries}
     claims = {c.name: c.primaries for c in claims_of(experiment.name)}
-    if not any(set(names) <= primaries.keys() for names in claims.values()):
-        claims = {"": tuple(primaries)}
     return {
-        claim: verdicts.judge([primaries[name] for name in names], table)
-        for claim, names in claims.items()
+        claim: verdicts.judge([primaries[n] for n in names if n in primaries], table)
+        for claim, names in (claims or {"": tuple(primaries)}).items()
     }
 
 
@@ -293,18 +265,15 @@ class Rows:
     def __init__(self, frame: pd.DataFrame) -> None:
         self.frame = frame
 
-    def rows(self, **keys: Any) -> list[dict[Any, Any]]:
-        """Return every row with these values; an error if there is none."""
+    def at(self, **keys: Any) -> dict[Any, Any]:
+        """Return the first row with these values; an error if there is none."""
         hits = self.frame
         for name, value in keys.items():
             hits = hits[hits[name] == value]
         if hits.empty:
             raise LookupError(f"there is no row with {keys}")
-        return hits.to_dict("records")
-
-    def at(self, **keys: Any) -> dict[Any, Any]:
-        """Return the first row with these values; an error if there is none."""
-        return self.rows(**keys)[0]
+        row: dict[Any, Any] = hits.iloc[:1].to_dict("records")[0]
+        return row
 
 
 def _filled(

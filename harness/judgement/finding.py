@@ -53,8 +53,7 @@ class Finding:
         notices: sentences shown with the verdict, for example that a prediction was
             written after the runs.
         age: when the records were made, and whether the code has changed since.
-        local: the finding of the user's own runs, or None. Its table ``match`` compares
-            it with this one.
+        local: the finding of the user's own runs, or None.
     """
 
     experiment: str

@@ -25,7 +25,7 @@ infinite effect outweighs all finite ones. A pair in which both runs diverged ha
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,8 +96,8 @@ def verdict_of(outcomes: Sequence[str], controls: Sequence[str] = ()) -> str:
 
 def judge(primaries: Sequence[Primary], table: pd.DataFrame) -> str:
     """Return the verdict on the claim that these comparisons answer together."""
-    rows = table[table["judged"].astype(bool)]
-    outcome = dict(zip(rows["comparison"], rows["outcome"], strict=True))
+    rows = [row for row in table.to_dict("records") if row["judged"]]
+    outcome = {row["comparison"]: row["outcome"] for row in rows}
     answers, controls = (
         [outcome.get(p.name, NOT_RUN) for p in primaries if p.control is control]
         for control in (False, True)
@@ -116,33 +116,20 @@ def notices(
         if count:
             some = "" if count == len(records) else f"{count} of "
             yield f"The predictions were {what} after {some}these runs."
-    rows = table[table["judged"].astype(bool)]
-    for row in rows.to_dict("records"):
-        if row["diverged"]:
+    for row in table.to_dict("records"):
+        if row["judged"] and row["diverged"]:
             yield (
                 f"{row['comparison']}: {row['diverged']} runs diverged on "
                 f"{row['backend']}. They count with the worst value of the metric."
             )
-        if row["unread"]:
+        if row["judged"] and row["unread"]:
             yield (
                 f"{row['comparison']}: {row['unread']} seeds are left out on "
                 f"{row['backend']}, because their records do not have the metric."
             )
-    compared = set(rows["comparison"])
-    missing = [p.name for p in experiment.primaries if p.name not in compared]
-    if missing and len(rows):
-        yield f"There are no runs yet for {', '.join(missing)}."
 
 
 # -- the comparisons -------------------------------------------------------------------
-
-COLUMNS = (
-    *("comparison", "claim", "metric", "unit", "arm", "against", "backend", "judged"),
-    *("effect", "predicted_low", "predicted_high", "margin", "control"),
-    *("estimate", "low", "high", "p", "outcome", "pairs", "diverged", "unread"),
-    "because",
-)
-"""The columns of the table of comparisons."""
 
 
 def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
@@ -151,26 +138,18 @@ def results(experiment: Experiment, records: Sequence[Record]) -> pd.DataFrame:
     The table is empty if no comparison has a pair of runs.
     """
     rows: list[dict[str, Any]] = []
-    for subject in _subjects(experiment, records):
-        mine = [record for record in records if backend_of(record) == subject]
-        pairs = [_pairs(p, experiment.task, mine) for p in experiment.primaries]
-        judged = not rows
-        for row in _judged([each for each in pairs if each.effects]):
-            rows.append({**row, "backend": subject, "judged": judged})
+    # A value is tuned on the first backend alone.
+    for backend in experiment.backends[:1] if experiment.tune else experiment.backends:
+        of_backend = [r for r in records if r.subject["backend"] == backend]
+        for subject in sorted({backend_of(record) for record in of_backend}):
+            mine = [record for record in of_backend if backend_of(record) == subject]
+            pairs = [_pairs(p, experiment.task, mine) for p in experiment.primaries]
+            about = {"backend": subject, "judged": not rows}
+            there = [each for each in pairs if each.effects]
+            rows += _judged(experiment.task, there, about)
     order = [primary.name for primary in experiment.primaries]
     rows.sort(key=lambda row: order.index(row["comparison"]))
-    return pd.DataFrame(rows, columns=COLUMNS)
-
-
-def _subjects(experiment: Experiment, records: Sequence[Record]) -> list[str]:
-    """Return the subjects in the order of the declared backends, CPU first."""
-    pairs = {(r.subject["backend"], backend_of(r)) for r in records}
-    compared = experiment.backends[:1] if experiment.tune else experiment.backends
-    return [
-        subject
-        for backend in compared
-        for subject in sorted(subject for name, subject in pairs if name == backend)
-    ]
+    return pd.DataFrame(rows)
 
 
 @dataclass(frozen=True)
@@ -178,14 +157,12 @@ class Pairs:
     """The effects of one comparison on one subject.
 
     Attributes:
-        unit: of the metric.
         effects: one for each seed that all arms have.
         diverged: number of runs of the arms that diverged.
         unread: number of seeds left out because a record does not have the metric.
     """
 
     primary: Primary
-    unit: str
     effects: tuple[float, ...] = ()
     diverged: int = 0
     unread: int = 0
@@ -198,7 +175,7 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
     others = _cells(primary, primary.against, records) if primary.against else {}
     cells = [*arms.values(), *others.values()]
     if not cells or (primary.against and arms.keys() != others.keys()):
-        return Pairs(primary, metric.unit)
+        return Pairs(primary)
     seeds = sorted(set.intersection(*(set(cell) for cell in cells)))
     diverged = sum(cell[s].status == "diverged" for cell in cells for s in seeds)
     mine, other = (
@@ -221,8 +198,7 @@ def _pairs(primary: Primary, task: str, records: Sequence[Record]) -> Pairs:
     else:
         kind: Effect = "log ratio" if primary.effect == LOG_RATIO else "difference"
         effects = paired_effects(mine[0], other[0], kind)
-    unread = int((~there).sum())
-    return Pairs(primary, metric.unit, tuple(effects.tolist()), diverged, unread)
+    return Pairs(primary, tuple(effects.tolist()), diverged, int((~there).sum()))
 
 
 def _cells(
@@ -243,8 +219,13 @@ def _cells(
     return {key: cells[key] for key in sorted(cells)}
 
 
-def _judged(pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
-    """Judge the comparisons of one subject together; yield a row for each."""
+def _judged(
+    task: str, pairs: Sequence[Pairs], about: Mapping[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """Judge the comparisons of one subject together; yield a row for each.
+
+    ``about``: the columns of the subject.
+    """
     if not pairs:
         return
     predicted = [(each.effects, each.primary.low, each.primary.high) for each in pairs]
@@ -262,9 +243,10 @@ def _judged(pairs: Sequence[Pairs]) -> Iterator[dict[str, Any]]:
             "comparison": primary.name,
             "claim": primary.claim,
             "metric": primary.metric,
-            "unit": each.unit,
+            "unit": metrics_of(task)[primary.metric].unit,
             "arm": _written(primary.arm),
             "against": _written(primary.against),
+            **about,
             "effect": primary.effect,
             "predicted_low": primary.low,
             "predicted_high": primary.high,

@@ -101,6 +101,7 @@ def finding_page(answered: Answered, commands: Mapping[str, str]) -> str:
         tables=_sheets(finding),
         results=results_html(finding) if finding else "",
         own=own,
+        own_results=results_html(own) if own else "",
         own_figures={figure.name: figure for figure in answered.own_figures},
         own_tables=_sheets(own),
         commands=commands,

@@ -211,16 +211,12 @@ def test_a_seed_that_cannot_be_compared_is_left_out(
     assert result(losses, alone)["pairs"] == 19
 
 
-def test_without_runs_nothing_is_judged_and_missing_arms_are_named(
-    losses: Experiment, runs: list[Record]
-) -> None:
+def test_without_runs_nothing_is_judged(losses: Experiment, runs: list[Record]) -> None:
     empty = verdicts.results(losses, [])
     assert empty.empty and verdicts.judge(losses.primaries, empty) == ""
     other = LOSS.model_copy(update={"name": "b", "arm": {"wrapper": "strict"}})
     both = losses.model_copy(update={"primaries": (LOSS, other)})
     table = verdicts.results(both, runs)
-    notices = verdicts.notices(both, runs, table)
-    assert "There are no runs yet for b." in notices
     assert verdicts.judge(both.primaries, table) in ("undecided", "partly")
 
 
