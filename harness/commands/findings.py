@@ -6,7 +6,7 @@ import json
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -114,15 +114,21 @@ def _compare_commits(
 def plot(
     name: Annotated[str, typer.Argument(help="An experiment or a benchmark.")],
     out: Annotated[Path, typer.Option(help="The folder to draw into.")] = Path("plots"),
+    kind: Annotated[
+        Literal["svg", "pdf"], typer.Option("--format", help="The kind of files.")
+    ] = "svg",
     optimizer: Optimizer = None,
     backend: Backends = None,
 ) -> None:
-    """Draw a finding's figures as SVG and CSV."""
-    from harness.figures.plot import draw
+    """Draw a finding's figures as SVG and CSV, or as PDF."""
+    from harness.figures.plot import draw, draw_pdf
 
     finding = _finding(name, optimizer, backend)
     if optimizer is not None:
         finding = finding.local or finding
+    if kind == "pdf":
+        print(*draw_pdf(finding, out), sep="\n")
+        return
     for figure in draw(finding, out):
         print(figure.title, *figure.files, sep="\n  ")
 

@@ -96,16 +96,6 @@ def looks(names: Sequence[str], theme: Theme) -> dict[str, Look]:
     return {name: {"color": color, "ls": dashes} for name, color, dashes in pairs}
 
 
-def line(panel: Axes, rows: pd.DataFrame, x: str, y: str, **look: Any) -> None:
-    """Draw a line with its interval, the columns ``y_low`` and ``y_high``, as a band.
-
-    Without columns of these names, the interval is in ``low`` and ``high``.
-    """
-    low, high = _ends(rows, y)
-    panel.fill_between(rows[x], low, high, color=look["color"], alpha=0.2, lw=0)
-    panel.plot(rows[x], rows[y], **look)
-
-
 def curves(
     name: str,
     title: str,
@@ -123,7 +113,8 @@ def curves(
     """Return a figure of a line with its band for each ``method`` of some rows.
 
     Args:
-        x, y: the columns; the interval of y is found as in :func:`line`.
+        x, y: the columns. The interval of y, drawn as a band, is in ``y_low`` and
+            ``y_high``, or else in ``low`` and ``high``.
         labels: of the axes.
         looks: returns the look of each method, with its label if that is no name.
         data: of the figure's file; by default the rows.
@@ -134,7 +125,10 @@ def curves(
     def paint(canvas: Canvas, theme: Theme) -> None:
         panel, handles = canvas.subplots(), looks(theme)
         for (method,), of in grouped(rows, "method"):
-            line(panel, of, x, y, **handles[method])
+            low, high = _ends(of, y)
+            color = handles[method]["color"]
+            panel.fill_between(of[x], low, high, color=color, alpha=0.2, lw=0)
+            panel.plot(of[x], of[y], **handles[method])
         panel.set(xlabel=labels[0], ylabel=labels[1])
         if axis is not None:
             axis(panel)
@@ -183,7 +177,7 @@ def dots(
     Args:
         rows: a row a dot, with its backend, its ``case``, the name at the axis, and its
             ``hue``. Dots of one case are close.
-        x: the column of the dot; its interval is found as in :func:`line`.
+        x: the column of the dot; its interval is found as in :func:`curves`.
         label: of the horizontal axis.
         hues: hue -> its text in the legend.
         data: of the figure's file; by default the rows.
@@ -238,12 +232,11 @@ def dots(
     return Drawing(name, title, alt, caption, shown, (PANEL, height), paint)
 
 
-def _places(rows: pd.DataFrame, cases: Sequence[str]) -> Iterator[float]:
-    """Yield the place of each row; rows of one case are beside one another."""
-    counts, drawn = rows["case"].value_counts(), dict.fromkeys(cases, 0)
-    for case in rows["case"]:
-        yield cases.index(case) + 0.7 * ((drawn[case] + 0.5) / counts[case] - 0.5)
-        drawn[case] += 1
+def _places(rows: pd.DataFrame, cases: Sequence[str]) -> pd.Series:
+    """Return the place of each row; rows of one case are beside one another."""
+    group = rows.groupby("case")["case"]
+    shift = (group.cumcount() + 0.5) / group.transform("size") - 0.5
+    return rows["case"].map(cases.index) + 0.7 * shift
 
 
 def _ends(rows: pd.DataFrame, name: str) -> tuple[pd.Series, pd.Series]:

@@ -125,6 +125,17 @@ def draw_one(drawing: Drawing, folder: Path) -> Figure:
     )
 
 
+def draw_pdf(finding: Finding, folder: Path) -> list[Path]:
+    """Draw every figure of a finding as PDF; return the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for drawing in drawings_of(finding):
+        files.append(folder / f"{drawing.name}.pdf")
+        with mpl.rc_context(RC):
+            canvas(drawing).savefig(files[-1])
+    return files
+
+
 def svg_of(painted: Canvas) -> str:
     """Return a painted figure as SVG; ``savefig`` would draw it twice.
 
