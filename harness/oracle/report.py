@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+import pandas as pd
+from pydantic import BaseModel, ValidationError
 from rich.console import Console
-from rich.table import Table
 
 from harness.errors import HarnessError
+from harness.oracle.distances import distances
+from harness.parity.cases import Case
 from lockstep.errors import sentence
 
 Status = Literal["identical", "listed", "different", "error", "not live"]
 BAD = ("different", "error")
+LISTED = Path(__file__).with_name("listed.toml")
 
 
-@dataclass(frozen=True)
-class CaseRow:
-    """The result of a recorded case on the live original."""
+class CaseRow(BaseModel, ser_json_inf_nan="strings"):
+    """The result of a recorded case on the live original.
+
+    ``compared`` is the number of recorded quantities.
+    """
 
     id: str
     family: str
     kind: str
-    source: str
-    status: Status
+    status: Status = "not live"
     optimizer: str = ""
     compared: int = 0
-    different: int = 0
     ulp: float = 0.0
     reason: str = ""
-    first: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class ProgramRow:
+class ProgramRow(BaseModel, ser_json_inf_nan="strings"):
     """The result of an old program: on the live original, and ported to Lockstep.
 
-    ``ulp`` is Lockstep's distance from the recording; None if it was not run.
+    ``ulp`` is Lockstep's distance from the recording, ``exchanged`` that after it went
+    on from the original's checkpoint, or the other way round; None if it was not run.
     """
 
     name: str
@@ -53,13 +53,12 @@ class ProgramRow:
     reason: str = ""
 
 
-@dataclass
-class Report:
+class Report(BaseModel):
     """All results of a run, and the versions it ran on."""
 
-    environment: dict[str, str] = field(default_factory=dict)
-    cases: list[CaseRow] = field(default_factory=list)
-    programs: list[ProgramRow] = field(default_factory=list)
+    environment: dict[str, str] = {}
+    cases: list[CaseRow] = []
+    programs: list[ProgramRow] = []
 
     @property
     def failed(self) -> bool:
@@ -68,46 +67,13 @@ class Report:
         statuses += [row.status for row in self.programs]
         return any(status in BAD for status in statuses)
 
-    def families(self) -> dict[str, list[CaseRow]]:
-        """Return the cases by family."""
-        rows_by_family: dict[str, list[CaseRow]] = {}
-        for row in self.cases:
-            rows_by_family.setdefault(row.family, []).append(row)
-        return rows_by_family
-
-
-def judged(line: Mapping[str, Any]) -> CaseRow:
-    """Return the row of a printed line. A known difference gets the status listed."""
-    content = dict(line)
-    content["ulp"] = float(content.get("ulp", 0.0))
-    row = CaseRow(**content)
-    if row.status != "different":
-        return row
-    for entry in listed():
-        if row.optimizer in entry["optimizer"] and row.ulp <= entry["ulp"]:
-            changes = {"status": "listed", "reason": str(entry["reason"])}
-            return CaseRow(**{**content, **changes})
-    return row
-
-
-@cache
-def listed() -> Sequence[Mapping[str, Any]]:
-    """Read ``listed.toml``."""
-    path = Path(__file__).with_name("listed.toml")
-    entries: list[dict[str, Any]] = tomllib.loads(path.read_text("utf-8"))["listed"]
-    return entries
-
-
-def write_report(report: Report, path: Path) -> None:
-    """Write a report as JSON, one row per line, completely or not at all."""
-    parts = [f'"environment": {json.dumps(report.environment)}']
-    for name in ("cases", "programs"):
-        rows = ",\n".join(json.dumps(_plain(row)) for row in getattr(report, name))
-        parts.append(f'"{name}": [\n{rows}\n]')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(path.name + ".part")
-    unfinished.write_text("{\n" + ",\n".join(parts) + "\n}\n", "utf-8")
-    unfinished.replace(path)
+    def write(self, path: Path) -> None:
+        """Write the report as JSON, completely or not at all."""
+        text = self.model_dump_json(indent=1, exclude_defaults=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(path.name + ".part")
+        unfinished.write_text(text + "\n", "utf-8")
+        unfinished.replace(path)
 
 
 def read_report(path: Path) -> Report | None:
@@ -119,67 +85,76 @@ def read_report(path: Path) -> Report | None:
     if not path.exists():
         return None
     try:
-        content = json.loads(path.read_text("utf-8"))
-        cases = [CaseRow(**_numbers(row)) for row in content["cases"]]
-        programs = [ProgramRow(**_numbers(row)) for row in content["programs"]]
-        return Report(content["environment"], cases, programs)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        got = f"{type(error).__name__} ({error})"
-        remedy = "restore it, or run nox -s oracle again"
-        text = sentence(path.name, "a report of nox -s oracle", got, remedy)
+        return Report.model_validate_json(path.read_text("utf-8"))
+    except ValidationError as error:
+        got, remedy = f"{error.error_count()} wrong values", "write it again"
+        text = sentence(str(path), "a report of nox -s oracle", got, remedy)
         raise HarnessError(text) from error
 
 
+def judged(case: Case, live: Mapping[str, Any]) -> CaseRow:
+    """Return the row of a case. A known difference gets the status listed.
+
+    Args:
+        case: as it was recorded.
+        live: its result now, as ``expected``; ``note`` is the message of an exception.
+    """
+    row = CaseRow(id=case.id, family=case.family, kind=case.kind)
+    row.optimizer, row.status = case.optimizer, "identical"
+    recorded, got = case.expected, live["expected"]
+    raised, error = recorded.get("raises"), got.get("raises")
+    if raised != error:
+        row.status = "error"
+        row.reason = f"expected {raised or 'a result'}, got {error or 'a result'}"
+        row.reason += f": {live['note']}" if error else ""
+        return row
+    compared = list(distances(recorded, recorded_part(got, recorded), "", halves(case)))
+    row.compared = len(compared)
+    row.ulp = max(ulp for ulp, _ in compared)
+    if row.ulp:
+        row.status = "different"
+        row.reason = next(text for ulp, text in compared if ulp)
+        for entry in tomllib.loads(LISTED.read_text("utf-8"))["listed"]:
+            if row.optimizer in entry["optimizer"] and row.ulp <= entry["ulp"]:
+                row.status, row.reason = "listed", entry["reason"]
+    return row
+
+
+def recorded_part(got: Any, recorded: Any) -> Any:
+    """Return what was recorded, too: the originals give more than some recordings."""
+    if isinstance(got, dict) and isinstance(recorded, dict):
+        both = [key for key in got if key in recorded]
+        return {key: recorded_part(got[key], recorded[key]) for key in both}
+    if isinstance(got, list) and isinstance(recorded, list):
+        if len(got) == len(recorded):
+            return list(map(recorded_part, got, recorded))
+    return got
+
+
+def halves(case: Case) -> frozenset[str]:
+    """Return the names of the float16 variables of a case."""
+    variables = [v for v in case.inputs.get("variables", []) if isinstance(v, dict)]
+    return frozenset(v["name"] for v in variables if v["dtype"] == "float16")
+
+
 def print_report(report: Report, console: Console) -> None:
-    """Print one line per family and program, then every difference and error."""
+    """Print counts by family and the programs, then every difference and error."""
     if report.cases:
-        console.print(_cases_table(report))
+        cases = pd.DataFrame([row.model_dump() for row in report.cases])
+        table = pd.crosstab(cases.family, cases.status)
+        table["quantities"] = cases.groupby("family").compared.sum()
+        console.print(table.to_string(), highlight=False)
     if report.programs:
-        console.print(_programs_table(report))
+        programs = pd.DataFrame([row.model_dump() for row in report.programs])
+        titles = {"status": "original, live", "ulp": "Lockstep: ULP"}
+        table = programs.rename(columns=titles).fillna("-")
+        console.print(table.to_string(index=False), highlight=False)
     for row in report.cases:
         if row.status in BAD:
-            explanation = row.reason or json.dumps(row.first)
-            console.print(f"{row.status}  {row.id}: {explanation}", soft_wrap=True)
-    reasons = Counter(row.reason for row in report.cases if row.status == "listed")
-    for reason, number in reasons.items():
+            text = f"{row.status}  {row.id}: {row.reason}"
+            console.print(text, soft_wrap=True, markup=False)
+    listed = Counter(row.reason for row in report.cases if row.status == "listed")
+    for reason, number in listed.items():
         console.print(f"listed  {number} cases: {reason}", soft_wrap=True)
-    absent = {row.family for row in report.cases if row.status == "not live"}
-    if absent:
-        families = ", ".join(sorted(absent))
-        text = f"not live  OpenSeq2Seq cannot be installed; its families: {families}"
-        console.print(text, soft_wrap=True)
-
-
-def _cases_table(report: Report) -> Table:
-    statuses = get_args(Status)
-    table = Table("family", "cases", *statuses, "values", box=None, pad_edge=False)
-    for family, rows in report.families().items():
-        counts = Counter(row.status for row in rows)
-        numbers = [str(counts[status]) for status in statuses]
-        values = sum(row.compared for row in rows)
-        table.add_row(family, str(len(rows)), *numbers, str(values))
-    return table
-
-
-def _programs_table(report: Report) -> Table:
-    titles = ("program", "original, live", "lines", "Lockstep: ULP", "exchanged", "")
-    table = Table(*titles, box=None, pad_edge=False)
-    for row in report.programs:
-        apart = ["-" if u is None else f"{u:g}" for u in (row.ulp, row.exchanged)]
-        table.add_row(row.name, row.status, str(row.lines), *apart, row.reason)
-    return table
-
-
-def _plain(row: CaseRow | ProgramRow) -> dict[str, Any]:
-    """Return the row as a JSON object. Infinity becomes a string."""
-    content = asdict(row)
-    infinite = float("inf")
-    return {k: "inf" if value == infinite else value for k, value in content.items()}
-
-
-def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
-    content = dict(row)
-    for key in ("ulp", "exchanged"):
-        if content.get(key) is not None:
-            content[key] = float(content[key])
-    return content
+    if any(row.status == "not live" for row in report.cases):
+        console.print("not live  OpenSeq2Seq cannot be installed any more")

@@ -12,229 +12,125 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.training.optimizer import _var_key
 
-from harness.oracle.live.golden import Case
-from harness.oracle.live.training import (
-    input_like,
-    make_optimizer,
-    pattern_of,
-    session,
-    state_of,
-)
-
-__all__ = ["agn"]
+from harness.oracle.live.cases import Case
+from harness.oracle.live.training import constants, make_optimizer, session, state_of
 
 contrib = tf.contrib.opt
-SHARED = "global_center_variable/"
 
 
 def agn(case: Case) -> dict[str, Any]:
-    """Run the events of a case, or the special code of its kind."""
-    if case.kind in SPECIAL:
-        return SPECIAL[case.kind](case)
+    """Run the events of a case, or what its kind names."""
+    if case.kind == "custom_getter":
+        return custom_getter()
+    if case.kind.startswith("error"):
+        return provoked(case.kind)
     shared: dict[str, Any] = {}
+    slots: dict[str, Any] = {}
     counter = tf.Variable(np.int64(0), trainable=False, name="global_step")
-    workers = [
-        Worker(index, case, shared, counter)
-        for index in range(case.inputs["num_workers"])
-    ]
-    events = case.inputs["events"]
-    for worker in workers:
-        worker.share_slots(workers[0])
-        for event in events:
-            if event["worker"] == worker.index:
-                worker.build(event["gradients"])
-        worker.offer_slots(workers[0])
+    count = case.inputs["num_workers"]
+    workers = [Worker(number, case, shared, slots) for number in range(count)]
+    steps = []
+    for event in case.inputs["events"]:
+        worker = workers[event["worker"]]
+        pairs = zip(constants(event["gradients"], case), worker.local.values())
+        train = worker.optimizer.apply_gradients(list(pairs), global_step=counter)
+        steps.append((worker, train))
+    common = {**workers[0].shared_state(), "global_step": counter}
+    own = [worker.state() for worker in workers]
     with session() as running:
         running.run(tf.global_variables_initializer())
         running.run(tf.local_variables_initializer())
         running.run([worker.start for worker in workers])
-        initial = {
-            "global": workers[0].read_shared(running),
-            "local": [worker.read(running) for worker in workers],
-        }
-        states = [played(event, workers, running) for event in events]
-        final = [worker.read(running) for worker in workers]
-    return {"initial": initial, "events": states, "final_local": final}
-
-
-def played(event: Any, workers: list[Worker], running: Any) -> dict[str, Any]:
-    """Run one step of one worker. Read its state and the shared state."""
-    worker = workers[event["worker"]]
-    worker.step(event["gradients"], running)
-    local, shared = worker.read(running), worker.read_shared(running)
-    return {"worker": worker.index, "local": local, "global": shared}
+        initial, events = running.run({"global": common, "local": own}), []
+        for worker, train in steps:
+            running.run(train)
+            state = running.run({"local": own[worker.number], "global": common})
+            events.append({"worker": worker.number, **state})
+        final = running.run(own)
+    return {"initial": initial, "events": events, "final_local": final}
 
 
 class Worker:
-    """One worker: its local variables, its optimizer and the steps it can run."""
+    """One worker: its local variables and its optimizer.
+
+    Args:
+        shared: the shared variables of all workers, by name.
+        slots: the slots of all workers' base optimizers. In separate processes, workers
+            find those of shared variables by name on the parameter server.
+    """
 
     def __init__(
-        self, index: int, case: Case, shared: dict[str, Any], counter: Any
+        self, number: int, case: Case, shared: dict[str, Any], slots: dict[str, Any]
     ) -> None:
-        self.index = index
-        self.counter = counter
-        self.recorded = case.variables
-        getter = contrib.AGNCustomGetter("/cpu:0")
-        outside = tf.variable_scope("", custom_getter=renaming(index, shared))
-        inside = tf.variable_scope("", custom_getter=getter, use_resource=True)
+        self.number = number
+        # get_init_op uses all trainable variables, which in a process are a worker's.
+        tf.get_collection_ref(tf.GraphKeys.TRAINABLE_VARIABLES)[:] = []
+        self.getter = contrib.AGNCustomGetter("/cpu:0")
+        outside = tf.variable_scope("", custom_getter=renaming(number, shared))
+        inside = tf.variable_scope("", custom_getter=self.getter, use_resource=True)
         with outside, inside:
-            self.local = [
-                tf.get_variable(v.name, initializer=tf.constant(v.value))
-                for v in self.recorded
-            ]
-        self.named = dict(zip((v.name for v in self.recorded), self.local))
+            self.local = {
+                v.name: tf.get_variable(v.name, initializer=tf.constant(v.value))
+                for v in case.variables
+            }
         self.base = make_optimizer(case.inputs["optimizer"])
-        self.getter = getter
-        with tf.variable_scope(f"worker_{index}"):
+        self.base._slots = slots
+        with tf.variable_scope(f"worker_{number}"):
+            period = case.inputs["communication_period"]
+            workers = case.inputs["num_workers"]
             self.optimizer = contrib.AGNOptimizer(
-                self.base,
-                case.inputs["num_workers"],
-                getter,
-                case.inputs["communication_period"],
+                self.base, workers, self.getter, period
             )
-        with only_trainable(self.local):
-            self.start = self.optimizer.get_init_op(index)
-        self.built: dict[Any, Any] = {}
-        self.owner: Worker = self
+        self.start = self.optimizer.get_init_op(number)
 
-    @property
-    def accumulators(self) -> dict[str, Any]:
-        """The sums of gradients, by variable."""
-        return {name: self.getter._grad_map[v] for name, v in self.named.items()}
+    def state(self) -> dict[str, Any]:
+        """Return this worker's own state."""
+        gathered = {name: self.getter._grad_map[v] for name, v in self.local.items()}
+        state = {"accumulators": gathered, "local_step": self.optimizer._local_step}
+        return {**state_of(self.base, self.local), **state}
 
-    @property
-    def centers(self) -> dict[str, Any]:
-        """The shared variables, by variable."""
-        return {name: self.getter._global_map[v] for name, v in self.named.items()}
-
-    def build(self, gradients: list[Any]) -> None:
-        """Build the step for this pattern of gradients."""
-        pattern = tuple(pattern_of(gradient) for gradient in gradients)
-        if pattern in self.built:
-            return
-        inputs = [input_like(*pair) for pair in zip(gradients, self.recorded)]
-        pairs = [(tensor, v) for (tensor, _), v in zip(inputs, self.local)]
-        train = self.optimizer.apply_gradients(pairs, global_step=self.counter)
-        self.built[pattern] = inputs, train
-
-    def share_slots(self, first: Worker) -> None:
-        """Use the first worker's slots of the shared variables.
-
-        In separate processes, workers find them by name on the parameter server.
-        """
-        self.owner = first
-        for center in first.centers.values():
-            for name in first.base.get_slot_names():
-                slot = first.base.get_slot(center, name)
-                if slot is not None:
-                    self.base._slot_dict(name)[_var_key(center)] = slot
-
-    def offer_slots(self, first: Worker) -> None:
-        """Give the first worker the slots of shared variables that it lacks."""
-        for center in self.centers.values():
-            for name in self.base.get_slot_names():
-                slot = self.base.get_slot(center, name)
-                if slot is not None:
-                    first.base._slot_dict(name).setdefault(_var_key(center), slot)
-
-    def step(self, gradients: list[Any], running: Any) -> None:
-        """Run one step."""
-        inputs, train = self.built[tuple(pattern_of(g) for g in gradients)]
-        feeds: dict[Any, Any] = {}
-        for gradient, variable, (_, feed) in zip(gradients, self.recorded, inputs):
-            feeds.update(feed(gradient, variable))
-        running.run(train, feeds)
-
-    def read(self, running: Any) -> dict[str, Any]:
-        """Read this worker's own state."""
-        state = state_of(self.base, self.named)
-        step = self.optimizer._local_step
-        more = {"accumulators": self.accumulators, "local_step": step}
-        values: dict[str, Any] = running.run({**state, **more})
-        return values
-
-    def read_shared(self, running: Any) -> dict[str, Any]:
-        """Read the shared state."""
-        state = state_of(self.owner.base, self.centers)
+    def shared_state(self) -> dict[str, Any]:
+        """Return the shared variables and their slots."""
+        centers = {name: self.getter._global_map[v] for name, v in self.local.items()}
+        state = state_of(self.base, centers)
         state.pop("non_slots", None)
-        values: dict[str, Any] = running.run({**state, "global_step": self.counter})
-        return values
+        return state
 
 
-def renaming(index: int, shared: dict[str, Any]) -> Callable[..., Any]:
+def renaming(number: int, shared: dict[str, Any]) -> Callable[..., Any]:
     """Return a getter that reuses shared variables and renames local ones."""
 
     def get(getter: Any, name: str, *args: Any, **kwargs: Any) -> Any:
-        if name.startswith(SHARED):
-            if name not in shared:
-                shared[name] = getter(name, *args, **kwargs)
-            return shared[name]
-        return getter(f"worker_{index}/{name}", *args, **kwargs)
+        if not name.startswith("global_center_variable/"):
+            return getter(f"worker_{number}/{name}", *args, **kwargs)
+        if name not in shared:
+            shared[name] = getter(name, *args, **kwargs)
+        return shared[name]
 
     return get
 
 
-class only_trainable:
-    """Temporarily make these variables the graph's only trainable ones.
-
-    ``get_init_op`` uses all trainable ones, which in a graph per worker are its own.
-    """
-
-    def __init__(self, variables: list[Any]) -> None:
-        key = tf.GraphKeys.TRAINABLE_VARIABLES
-        self.collection = tf.get_collection_ref(key)
-        self.variables = variables
-
-    def __enter__(self) -> None:
-        self.before = list(self.collection)
-        self.collection[:] = self.variables
-
-    def __exit__(self, *_: Any) -> None:
-        self.collection[:] = self.before
-
-
-def make_agn(name: str = "w", period: int = 2) -> tuple[Any, Any]:
-    """Create one variable with the getter, and an optimizer for it."""
+def provoked(kind: str) -> dict[str, Any]:
+    """Do what a case of kind ``error_*`` names."""
     getter = contrib.AGNCustomGetter("/cpu:0")
+    base = tf.train.GradientDescentOptimizer(0.1)
+    optimizer = contrib.AGNOptimizer(base, 1, getter, 2)
+    if kind == "error_no_variables":
+        optimizer.get_init_op(0)
     with tf.variable_scope("", custom_getter=getter):
-        variable = tf.get_variable(name, initializer=tf.constant([[1.0, 1.0]]))
-    base = tf.train.GradientDescentOptimizer(0.1)
-    return variable, contrib.AGNOptimizer(base, 1, getter, period)
-
-
-def unknown_variable(case: Case) -> dict[str, Any]:
-    """Apply to a variable that the getter did not create."""
-    _, optimizer = make_agn()
-    other = tf.Variable([1.0, 1.0], name="other")
-    optimizer.apply_gradients([(tf.constant([1.0, 1.0]), other)])
+        variable = tf.get_variable("w", initializer=tf.constant([[1.0, 1.0]]))
+    ones = tf.constant([[1.0, 1.0]])
+    if kind == "error_unknown_variable":
+        optimizer.apply_gradients([(ones, tf.Variable([[1.0, 1.0]]))])
+    if kind == "error_iterator":
+        optimizer.apply_gradients(iter([(ones, variable)]))
+    if kind == "error_all_absent":
+        optimizer.apply_gradients([(None, variable)])
     return {}
 
 
-def iterator(case: Case) -> dict[str, Any]:
-    """Pass the pairs as a one-shot iterator."""
-    variable, optimizer = make_agn()
-    optimizer.apply_gradients(iter([(tf.constant([[1.0, 1.0]]), variable)]))
-    return {}
-
-
-def all_absent(case: Case) -> dict[str, Any]:
-    """Pass only absent gradients."""
-    variable, optimizer = make_agn()
-    optimizer.apply_gradients([(None, variable)])
-    return {}
-
-
-def no_variables(case: Case) -> dict[str, Any]:
-    """Request the initial operation without any variables."""
-    getter = contrib.AGNCustomGetter("/cpu:0")
-    base = tf.train.GradientDescentOptimizer(0.1)
-    contrib.AGNOptimizer(base, 1, getter).get_init_op(0)
-    return {}
-
-
-def custom_getter(case: Case) -> dict[str, Any]:
+def custom_getter() -> dict[str, Any]:
     """Create a trainable and another variable in a scope, and reuse the first."""
     getter = contrib.AGNCustomGetter("/cpu:0")
     with tf.variable_scope("net", custom_getter=getter):
@@ -256,12 +152,3 @@ def custom_getter(case: Case) -> dict[str, Any]:
         "reuse_gives_same": again is local,
         "mapped_variables": len(getter._global_map),
     }
-
-
-SPECIAL = {
-    "error_unknown_variable": unknown_variable,
-    "error_iterator": iterator,
-    "error_all_absent": all_absent,
-    "error_no_variables": no_variables,
-    "custom_getter": custom_getter,
-}

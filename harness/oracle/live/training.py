@@ -5,15 +5,13 @@ On the CPU, one operation at a time, with graph rewriting disabled.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from harness.oracle.live.golden import Case, Variable, array
-
-__all__ = ["OPTIMIZERS", "Training", "make_optimizer", "session", "state_of"]
+from harness.oracle.live.cases import Case, array
 
 OPTIMIZERS = {
     "GradientDescent": tf.train.GradientDescentOptimizer,
@@ -34,6 +32,8 @@ def session() -> tf.Session:
         device_count={"GPU": 0},
     )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
+    # Gradients are constants: without this, kernels would run before the session does.
+    config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     return tf.Session(config=config)
 
 
@@ -42,112 +42,80 @@ def make_optimizer(spec: dict[str, Any]) -> tf.train.Optimizer:
     return OPTIMIZERS[spec["name"]](**spec.get("args", {}))
 
 
-def make_variable(variable: Variable, kind: str) -> tf.Variable:
-    """Create a variable of the kind ``ref`` or ``resource``."""
-    name, resource = variable.name, kind == "resource"
-    return tf.Variable(variable.value, name=name, use_resource=resource)
-
-
 class Training:
     """The variables, the base optimizer and the gradients of a case in one graph.
 
-    Create it inside the graph. Gradients are fed. Every pattern of absent, dense and
-    sparse ones is built before the variables are initialized, so that all slots exist.
+    Create it inside the graph.
     """
 
-    def __init__(self, case: Case, kind: str = "ref") -> None:
-        self.recorded = case.variables
-        variable_kind = case.inputs.get("variable_kind", kind)
-        self.variables = [make_variable(v, variable_kind) for v in self.recorded]
+    def __init__(self, case: Case) -> None:
+        resource = case.inputs.get("variable_kind") == "resource"
+        self.variables = {
+            v.name: tf.Variable(v.value, name=v.name, use_resource=resource)
+            for v in case.variables
+        }
         # Not with the function of this name, which would choose another kind.
         zero = np.int64(0)
         self.counter = tf.Variable(zero, trainable=False, name="global_step")
         self.base = make_optimizer(case.inputs["optimizer"])
-        self.steps = case.inputs["gradients"]
+        self.steps = [constants(step, case) for step in case.inputs["gradients"]]
 
     def run(
         self, step: Callable[[list[Any]], dict[str, Any]], extra: Any = None
-    ) -> Iterator[dict[str, Any]]:
-        """Yield the state before the first step, then the results of each step.
+    ) -> dict[str, Any]:
+        """Return the state before the first step, and the results of each step.
+
+        All steps are built before the variables are initialized, so that all slots
+        exist.
 
         Args:
-            step: builds the operations of a step from its gradients.
+            step: builds the operations of a step from gradients and variables. Those
+                whose names begin with "_" are run without being recorded.
             extra: more state, a dictionary of tensors and variables to read.
         """
-        built = {}
-        for gradients in self.steps:
-            pattern = tuple(pattern_of(gradient) for gradient in gradients)
-            if pattern not in built:
-                inputs = [
-                    input_like(gradient, variable)
-                    for gradient, variable in zip(gradients, self.recorded)
-                ]
-                built[pattern] = inputs, step([tensor for tensor, _ in inputs])
+        variables = self.variables.values()
+        built = [step(list(zip(gradients, variables))) for gradients in self.steps]
+        state = state_of(self.base, self.variables)
+        state = {**state, "global_step": self.counter, **(extra or {})}
         with session() as running:
             running.run(tf.global_variables_initializer())
-            yield self.read(running, extra)
-            for gradients in self.steps:
-                inputs, fetched = built[tuple(pattern_of(g) for g in gradients)]
-                feeds: dict[Any, Any] = {}
-                for gradient, variable, (_, feed) in zip(
-                    gradients, self.recorded, inputs
-                ):
-                    feeds.update(feed(gradient, variable))
-                results = running.run(fetched, feeds)
-                yield {**results, **self.read(running, extra)}
+            initial, steps = running.run(state), []
+            for operations in built:
+                results = running.run(operations)
+                results = {k: v for k, v in results.items() if k[0] != "_"}
+                steps.append({**results, **running.run(state)})
+        return {"initial": initial, "steps": steps}
 
-    def read(self, running: tf.Session, extra: Any) -> dict[str, Any]:
-        """Read variables, slots, shared powers and counters."""
-        named = dict(zip((v.name for v in self.recorded), self.variables))
-        state = {**state_of(self.base, named), "global_step": self.counter}
-        values: dict[str, Any] = running.run({**state, **(extra or {})})
-        return values
+
+def constants(gradients: list[Any], case: Case) -> list[Any]:
+    """Create the gradients of a step: dense, sparse or absent."""
+    return [
+        constant(gradient, variable.dtype, variable.value.shape)
+        for gradient, variable in zip(gradients, case.variables)
+    ]
+
+
+def constant(gradient: Any, dtype: Any, shape: Any = None) -> Any:
+    """Create one gradient for a variable of this shape."""
+    if gradient is None:
+        return None
+    if not isinstance(gradient, dict):
+        return tf.constant(array(gradient, dtype, shape))
+    indices, dense_shape = gradient["indices"], gradient.get("dense_shape")
+    rows = None if shape is None else [len(indices), *shape[1:]]
+    known = None if dense_shape is None else tf.constant(dense_shape, tf.int64)
+    values = tf.constant(array(gradient["values"], dtype, rows))
+    return tf.IndexedSlices(values, tf.constant(indices, tf.int64), known)
 
 
 def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, Any]:
     """Return the variables by name, and their state in ``optimizer``."""
-    slots = {
-        slot: {
-            name: optimizer.get_slot(variable, slot)
-            for name, variable in named.items()
-            if optimizer.get_slot(variable, slot) is not None
-        }
-        for slot in optimizer.get_slot_names()
-    }
-    powers = {name: power for (name, _), power in optimizer._non_slot_dict.items()}
-    state = {"variables": named}
-    present = {slot: variables for slot, variables in slots.items() if variables}
-    state.update({"slots": present} if present else {})
-    state.update({"non_slots": powers} if powers else {})
-    return state
-
-
-def pattern_of(gradient: Any) -> str:
-    """Return the form of a gradient. Each form has its own part of the graph."""
-    if gradient is None:
-        return "absent"
-    if not isinstance(gradient, dict):
-        return "dense"
-    return f"sparse {gradient.get('dense_shape')}"
-
-
-def input_like(gradient: Any, variable: Variable) -> tuple[Any, Any]:
-    """Return a tensor for gradients of this form, and a function that feeds one."""
-    if gradient is None:
-        return None, lambda gradient, variable: {}
-    if not isinstance(gradient, dict):
-        dense = tf.placeholder(variable.dtype, variable.value.shape)
-        return dense, lambda gradient, variable: {
-            dense: array(gradient, variable.dtype, variable.value.shape)
-        }
-    rest = list(variable.value.shape[1:])
-    values = tf.placeholder(variable.dtype, [None, *rest])
-    indices = tf.placeholder(tf.int64, [None])
-    shape = gradient.get("dense_shape")
-    known = None if shape is None else tf.constant(shape, tf.int64)
-    return tf.IndexedSlices(values, indices, known), lambda gradient, variable: {
-        values: array(
-            gradient["values"], variable.dtype, [len(gradient["indices"]), *rest]
-        ),
-        indices: np.array(gradient["indices"], np.int64),
-    }
+    state = {"variables": named, "slots": {}, "non_slots": {}}
+    for slot in optimizer.get_slot_names():
+        for name, variable in named.items():
+            if optimizer.get_slot(variable, slot) is not None:
+                of_slot = state["slots"].setdefault(slot, {})
+                of_slot[name] = optimizer.get_slot(variable, slot)
+    for (name, _), scalar in optimizer._non_slot_dict.items():
+        state["non_slots"][name] = scalar
+    return {key: content for key, content in state.items() if content}
