@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -120,13 +119,16 @@ def modes(records: Sequence[Record]) -> pd.DataFrame:
         ddp = {"mode": DDP, "period": 1, **interval("steps", of_ddp)}
         rows.append({**labels, **ddp})
         for period in PERIODS:
-            row: dict[str, Any] = {"mode": f"period {period}", "period": period}
-            steps = np.array([_steps(record, period) for record in group])
-            model = [expected(record, period) for record in group]
-            row |= interval("steps", steps) | interval("expected", model)
-            row |= interval("over_expected", steps / model)
-            row |= interval("over_ddp", steps / of_ddp)
-            rows.append({**labels, **row})
+            values = {
+                "steps": [_steps(record, period) for record in group],
+                "expected": [expected(record, period) for record in group],
+                "over_expected": [over_expected(period, record) for record in group],
+                "over_ddp": [over_ddp(period, record) for record in group],
+            }
+            row = {**labels, "mode": f"period {period}", "period": period}
+            for name, of in values.items():
+                row |= interval(name, of)
+            rows.append(row)
     return pd.DataFrame(rows)
 
 
