@@ -45,14 +45,11 @@ def pytest_collection_modifyitems(
 ) -> None:
     """Mark what samples leave out, and deselect the tests of other frameworks."""
     leave_samples(items)
-    chosen = list(items)
     framework = config.getoption("--framework")
     if framework:
-        chosen = [item for item in chosen if framework_of(item) == framework]
-    if len(chosen) < len(items):
-        kept = set(map(id, chosen))
-        config.hook.pytest_deselected(items=[i for i in items if id(i) not in kept])
-        items[:] = chosen
+        others = [item for item in items if framework_of(item) != framework]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if framework_of(item) == framework]
 
 
 def leave_samples(items: list[pytest.Item]) -> None:

@@ -23,7 +23,7 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
-from lockstep import registry
+from lockstep.registry import BACKENDS
 
 TASKS = (
     "asynchronous_digits",
@@ -66,22 +66,8 @@ def part(task: str, name: str) -> ModuleType:
     return importlib.import_module(f"harness.tasks.{task}.{name}")
 
 
-def models_of(task: str) -> str:
-    """Return the folder with a task's model files."""
-    return MODELS.get(task, task)
-
-
-def model(task: str, backend: str) -> ModuleType:
-    """Import a task's model file for a backend, such as ``TASK/torch_model.py``."""
-    file = registry.find(backend).model_file
-    return importlib.import_module(f"harness.tasks.{models_of(task)}.{file}")
-
-
 def runs_on(task: str) -> list[str]:
     """Return the backends that a task has a model file for."""
-    home = Path(__file__).parent / models_of(task)
-    return [
-        name
-        for name, backend in registry.BACKENDS.items()
-        if (home / f"{backend.model_file}.py").exists()
-    ]
+    home = Path(__file__).parent / MODELS.get(task, task)
+    files = {name: backend.model_file for name, backend in BACKENDS.items()}
+    return [name for name, file in files.items() if (home / f"{file}.py").exists()]

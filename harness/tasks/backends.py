@@ -1,10 +1,22 @@
-"""Whether a task can run on a backend and a device here."""
+"""A task's model file for a backend, and whether that can work on a device here.
+
+A run only imports the framework of its own backend.
+"""
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 from harness.errors import HarnessError, no_device
-from harness.tasks import model as model
-from harness.tasks import part
+from harness.tasks import MODELS, part
+from lockstep.registry import BACKENDS
+
+
+def model(task: str, backend: str) -> Any:
+    """Import a task's model file for a backend, such as ``TASK/torch_model.py``."""
+    folder, file = MODELS.get(task, task), BACKENDS[backend].model_file
+    return importlib.import_module(f"harness.tasks.{folder}.{file}")
 
 
 def prepare(task: str, backend: str, device: str) -> None:

@@ -152,31 +152,43 @@ QUIET = 3.0
 """The load of the machine below which the duration of a run is used."""
 
 
-def over_time(
-    of: Sequence[Cell], name: str, read: Callable[[Cell], Floats]
-) -> pd.DataFrame:
-    """Return the median of a value, NAME, over the seconds of a run.
+def duration_of_step(cell: Cell) -> float:
+    """Return the seconds of a step; NaN without a run on a quiet machine.
 
-    The seconds are the median duration of a cell's runs on a quiet machine, in equal
-    parts for all steps; the start of a run and its measurements are in them. A cell
-    without such a run is left out.
+    It is the median duration of these runs in equal parts for all steps. The start of a
+    run and its measurements are in it.
+    """
+    durations = [
+        run.duration
+        for run in cell.records
+        if run.status == "ok"
+        and run.duration is not None
+        and run.load is not None
+        and run.load < QUIET
+    ]
+    if not durations:
+        return np.nan
+    return float(np.median(durations)) / float(cell.settings.measured_at[-1])
+
+
+def over_time(
+    of: Sequence[Cell],
+    name: str,
+    read: Callable[[Cell], Floats],
+    seconds_of: Callable[[Cell], float] = duration_of_step,
+) -> pd.DataFrame:
+    """Return the median of a value, NAME, over the seconds of training.
 
     Args:
         read: returns the values of a cell, [seeds, checkpoints].
+        seconds_of: returns the seconds of a step; a cell with NaN is left out.
     """
-    rows = []
+    frames = [pd.DataFrame()]
     for cell in of:
-        ended = [run for run in cell.records if run.status == "ok"]
-        durations = [
-            run.duration
-            for run in ended
-            if run.duration is not None and run.load is not None and run.load < QUIET
-        ]
-        if not durations:
-            continue
-        steps = cell.settings.measured_at
-        seconds = float(np.median(durations)) / steps[-1]
-        for step, values in zip(steps, read(cell).T, strict=True):
-            row = {**cell.labels, "step": step, "seconds": step * seconds}
-            rows.append(row | interval(name, values))
-    return pd.DataFrame(rows)
+        seconds = seconds_of(cell)
+        if np.isfinite(seconds):
+            steps = np.array(cell.settings.measured_at)
+            columns = {"step": steps, "seconds": steps * seconds}
+            columns |= interval(name, read(cell))
+            frames.append(pd.DataFrame({**cell.labels, **columns}))
+    return pd.concat(frames, ignore_index=True)

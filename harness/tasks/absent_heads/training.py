@@ -76,6 +76,16 @@ def walk(of: Any, plan: Any, trainer: Any, heads: Sequence[str]) -> Outcome:
     return training.walk(of.measured_at, advance, measure, losses)
 
 
+def draw_weights(
+    stream: np.random.Generator, shapes: Mapping[str, tuple[int, int]]
+) -> dict[str, Array]:
+    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
+    return {
+        name: (stream.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
+        for name, shape in shapes.items()
+    }
+
+
 def loss_weights(presence: Array, wrapper: Wrapper) -> Array:
     """Return the factor of each head's loss: [steps, heads] float32."""
     weights = presence.astype(np.float32)

@@ -16,30 +16,19 @@ import numpy as np
 import pandas as pd
 
 from harness.records.record import Outcome
-from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
+from harness.tasks.absent_heads.training import (
+    Wrapper,
+    draw_weights,
+    trainer_of,
+    walk,
+)
 from harness.tasks.packaged import packaged_file
 from harness.tasks.schema import Count, Even, Measured, Optimizer, settings
 from lockstep.interface import Array
 
-GENRES = (
-    "Action",
-    "Adventure",
-    "Animation",
-    "Children's",
-    "Comedy",
-    "Crime",
-    "Documentary",
-    "Drama",
-    "Fantasy",
-    "Film-Noir",
-    "Horror",
-    "Musical",
-    "Mystery",
-    "Romance",
-    "Sci-Fi",
-    "Thriller",
-    "War",
-    "Western",
+GENRES = tuple(
+    "Action Adventure Animation Children's Comedy Crime Documentary Drama Fantasy "
+    "Film-Noir Horror Musical Mystery Romance Sci-Fi Thriller War Western".split()
 )
 RAREST = "Documentary"
 """The genre with the fewest ratings."""
@@ -99,43 +88,26 @@ class Plan(NamedTuple):
     weights: dict[str, Array]
 
 
-class Table(NamedTuple):
-    """MovieLens 100K, one row per rating.
-
-    Attributes:
-        users, movies: [n] indices.
-        stars: [n] 1 to 5.
-        described: [n, ...] the features of the user and of the movie.
-        genres: [n, 18].
-    """
-
-    users: Array
-    movies: Array
-    stars: Array
-    described: Array
-    genres: Array
-
-
-def make_plan(settings: Settings, seed: int) -> Plan:
+def make_plan(of: Settings, seed: int) -> Plan:
     streams = [np.random.default_rng((seed, stream)) for stream in range(3)]
     training, held_out = _split(streams[0])
-    shape = settings.steps, settings.batch
+    shape = of.steps, of.batch
     batches = streams[1].integers(len(training.stars), size=shape, dtype=np.int32)
     presence = training.genres[batches].max(axis=1)
-    inputs = training.features.shape[1]
-    weights = _weights(streams[2], inputs, settings.hidden)
+    shapes = {"trunk": (training.features.shape[1], of.hidden)}
+    shapes |= {f"head/{genre}": (of.hidden + 1, 1) for genre in GENRES}
+    weights = draw_weights(streams[2], shapes)
     return Plan(training, held_out, batches, presence, weights)
 
 
-def _split(stream: np.random.Generator) -> tuple[Ratings, Ratings]:
+def _split(stream: np.random.Generator) -> list[Ratings]:
     """Split the ratings; all means are from the training part."""
-    table = _table()
-    order = stream.permutation(len(table.stars))
+    users, movies, stars, described, genres = _table()
+    order = stream.permutation(len(stars))
     training, held_out = order[HELD_OUT:], order[:HELD_OUT]
-    mean = table.stars[training].mean()
-    stars = table.stars - mean
-    known = [table.described]
-    for whose in (table.users, table.movies):
+    stars = stars - stars[training].mean()
+    known = [described]
+    for whose in (users, movies):
         counts = np.bincount(whose[training], minlength=whose.max() + 1)
         sums = np.bincount(whose[training], stars[training], whose.max() + 1)
         known.append((sums / (counts + PRIOR))[whose][:, None])
@@ -143,17 +115,21 @@ def _split(stream: np.random.Generator) -> tuple[Ratings, Ratings]:
     deviation = features[training].std(axis=0)
     features = (features - features[training].mean(axis=0)) / np.maximum(deviation, 0.1)
     features = np.pad(features, ((0, 0), (0, 1)), constant_values=1)
-    columns = features, table.genres, stars
-    parts = [
+    columns = features, genres, stars
+    return [
         Ratings(*(column[rows].astype(np.float32) for column in columns))
         for rows in (training, held_out)
     ]
-    return parts[0], parts[1]
 
 
 @cache
-def _table() -> Table:
-    """Read users, movies and ratings; a movie without a year is of 1995, as most."""
+def _table() -> tuple[Array, Array, Array, Array, Array]:
+    """Read MovieLens 100K, a row per rating.
+
+    The columns are the indices of users and of movies, the stars from 1 to 5, the
+    features of user and movie, and the genres. A movie without a year is of 1995, as
+    most.
+    """
     users, movies, ratings = (_read(name) for name in ("user", "item", "inter"))
     who = pd.Index(users["user_id"]).get_indexer(ratings["user_id"])
     what = pd.Index(movies["item_id"]).get_indexer(ratings["item_id"])
@@ -166,7 +142,7 @@ def _table() -> Table:
     of_movies = np.column_stack([years.astype(int) / 10, genres])
     described = np.hstack([of_users[who], of_movies[what]])
     stars = ratings["rating"].to_numpy(float)
-    return Table(who, what, stars, described, genres[what])
+    return who, what, stars, described, genres[what]
 
 
 def _read(name: str) -> pd.DataFrame:
@@ -176,16 +152,6 @@ def _read(name: str) -> pd.DataFrame:
         path, sep="\t", dtype=str, quoting=csv.QUOTE_NONE, keep_default_na=False
     )
     return table.rename(columns=lambda column: str(column).partition(":")[0])
-
-
-def _weights(stream: np.random.Generator, inputs: int, hidden: int) -> dict[str, Array]:
-    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
-    shapes = {"trunk": (inputs, hidden)}
-    shapes |= {f"head/{genre}": (hidden + 1, 1) for genre in GENRES}
-    return {
-        name: (stream.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
-        for name, shape in shapes.items()
-    }
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:

@@ -17,7 +17,12 @@ from pydantic import Field, StrictInt
 
 from harness.records.record import Outcome
 from harness.tasks import digits
-from harness.tasks.absent_heads.training import Wrapper, trainer_of, walk
+from harness.tasks.absent_heads.training import (
+    Wrapper,
+    draw_weights,
+    trainer_of,
+    walk,
+)
 from harness.tasks.schema import Count, Even, Measured, Optimizer, require, settings
 from lockstep.interface import Array
 
@@ -98,7 +103,11 @@ def make_plan(of: Settings, seed: int) -> Plan:
     present[of.steps :, TASKS.index(ABSENTEE)] = False
     shape, images = (steps, of.batch), len(training.digit)
     batches = streams[2].integers(images, size=shape, dtype=np.int32)
-    weights = _weights(streams[3], of.hidden)
+    shapes = {"trunk": (digits.INPUTS, of.hidden)}
+    outputs = zip(TASKS, (digits.CLASSES, 1, 1), strict=True)
+    shapes |= {f"head/{task}": (of.hidden + 1, width) for task, width in outputs}
+    weights = draw_weights(streams[3], shapes)
+    weights |= {f"probe/{task}": np.zeros((), np.float32) for task in TASKS}
     return Plan(training, held_out, present.astype(np.float32), batches, weights)
 
 
@@ -123,21 +132,6 @@ def _standardised(values: Array, reference: Array) -> Array:
     deviation = reference.std(axis=0)
     scale = np.where(deviation > 0, deviation, 1)
     return np.asarray((values - reference.mean(axis=0)) / scale, np.float32)
-
-
-def _weights(stream: np.random.Generator, hidden: int) -> dict[str, Array]:
-    """Draw weights of variance 1/inputs; each layer's last input is the bias."""
-    shapes = {
-        "trunk": (65, hidden),
-        "head/digit": (hidden + 1, 10),
-        "head/parity": (hidden + 1, 1),
-        "head/centre": (hidden + 1, 1),
-    }
-    weights = {
-        name: (stream.standard_normal(shape) / np.sqrt(shape[0])).astype(np.float32)
-        for name, shape in shapes.items()
-    }
-    return weights | {f"probe/{task}": np.zeros((), np.float32) for task in TASKS}
 
 
 def train(config: Mapping[str, Any], seed: int, backend: str, device: str) -> Outcome:

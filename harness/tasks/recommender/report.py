@@ -15,7 +15,7 @@ from harness.judgement.finding import Finding, Judgement
 from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
-from harness.tasks.cells import Cell, cells, interval
+from harness.tasks.cells import Cell, cells, over_time
 from harness.tasks.embeddings import report as tables
 from harness.tasks.embeddings.report import NAMES, last, quoted, with_cases
 from harness.tasks.recommender.task import Settings
@@ -74,7 +74,13 @@ def judge(records: Sequence[Record]) -> Judgement:
         "promise": promise(of),
         "ends": tables.ends(of, SERIES),
         "baselines": pd.DataFrame(popular),
-        "seconds": over_time(of),
+        # NDCG@10 after so many seconds of training.
+        "seconds": over_time(
+            of,
+            "ndcg",
+            lambda cell: tables.measured(cell, "ndcg"),
+            lambda cell: timed_step(cell, of),
+        ),
     }
     return Judgement(frames)
 
@@ -126,28 +132,17 @@ def promise(of: Sequence[Cell]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def over_time(of: Sequence[Cell]) -> pd.DataFrame:
-    """NDCG@10 after ``seconds`` of training: the steps times the seconds of a step.
+def timed_step(cell: Cell, of: Sequence[Cell]) -> float:
+    """Return the median seconds of a step; NaN without times.
 
-    The median over the seeds with its interval. The runs that clip take the times of
-    all limits in turns.
+    The runs that clip take the times of all limits in turns.
     """
-    clipped = {
-        (cell.backend, cell.labels["optimizer"]): cell
-        for cell in of
-        if cell.settings.limit == "clip"
-    }
-    frames = [pd.DataFrame()]
-    for cell in of:
-        timed = clipped.get((cell.backend, cell.labels["optimizer"]), cell)
-        times = timed.last(f"seconds/step/{cell.settings.limit}")
-        known = times[np.isfinite(times)]
-        if len(known):
-            steps = np.array(cell.settings.measured_at)
-            columns = {"step": steps, "seconds": steps * float(np.median(known))}
-            ndcg = interval("ndcg", tables.measured(cell, "ndcg"))
-            frames.append(pd.DataFrame({**cell.labels, **columns, **ndcg}))
-    return pd.concat(frames, ignore_index=True)
+    for other in of:
+        alike = other.labels == {**cell.labels, "limit": "clip"}
+        times = other.last(f"seconds/step/{cell.settings.limit}")
+        if alike and np.isfinite(times).any():
+            return float(np.nanmedian(times))
+    return np.nan
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:

@@ -38,18 +38,15 @@ def test_a_tenth_of_the_paragraphs_is_held_out_and_none_is_trained_on() -> None:
     assert not training & held_out
 
 
-def test_windows_are_pieces_of_the_text() -> None:
-    text = split().training
-    windows = draw_windows(text, 3, 2, 8, stream())
-    assert windows.shape == (3, 2, 9)
-    assert all(row.astype(np.uint8).tobytes() in text.tobytes() for row in windows[0])
-
-
-def test_held_out_windows_begin_at_the_start_and_stop_at_the_end() -> None:
-    text = split().held_out
-    windows = held_out_windows(text, 5, 8)
-    assert np.array_equal(windows[0], text[:9])
-    assert np.array_equal(windows[-1], text[-9:])
+def test_windows_are_pieces_of_the_text_from_its_start_to_its_end() -> None:
+    text = split()
+    drawn = draw_windows(text.training, 3, 2, 8, stream())
+    assert drawn.shape == (3, 2, 9)
+    whole = text.training.tobytes()
+    assert all(row.astype(np.uint8).tobytes() in whole for row in drawn[0])
+    held_out = held_out_windows(text.held_out, 5, 8)
+    assert np.array_equal(held_out[0], text.held_out[:9])
+    assert np.array_equal(held_out[-1], text.held_out[-9:])
 
 
 def test_a_later_byte_changes_no_logits_of_those_before_it() -> None:

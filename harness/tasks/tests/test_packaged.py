@@ -9,20 +9,10 @@ from harness.tasks.packaged import packaged_file
 
 
 @pytest.mark.parametrize(
-    ("package", "path", "named"),
-    [
-        (
-            "a-package-that-nobody-has",
-            "data.txt",
-            "a-package-that-nobody-has, got none",
-        ),
-        ("pykeen", "pykeen/datasets/none.txt", "pykeen/datasets/none.txt"),
-    ],
+    ("package", "got"),
+    [("a-package-that-nobody-has", "none"), ("pykeen", "no such file")],
 )
-def test_what_is_missing_is_named_with_the_command(
-    package: str, path: str, named: str
-) -> None:
-    with pytest.raises(HarnessError) as error:
-        packaged_file(package, path)
-    assert named in str(error.value)
+def test_what_is_missing_is_named_with_the_command(package: str, got: str) -> None:
+    with pytest.raises(HarnessError, match=f"{package}, got {got}") as error:
+        packaged_file(package, f"{package}/none.txt")
     assert "harness/environments/data.txt" in str(error.value)
