@@ -79,10 +79,12 @@ def load(place: str) -> Callable[..., Any]:
         raise fault(
             place, "a file that can be imported", error, "correct it"
         ) from error
-    if not hasattr(module, name):
-        raise HarnessError(str(unknown_name(f"function of {path}", name, dir(module))))
-    function: Callable[..., Any] = getattr(module, name)
-    return function
+    functions: dict[str, Callable[..., Any]]
+    functions = {k: v for k, v in vars(module).items() if callable(v)}
+    if name not in functions:
+        kind = f"function of {path.name}"
+        raise HarnessError(str(unknown_name(kind, name, functions)))
+    return functions[name]
 
 
 def optimizer_of(

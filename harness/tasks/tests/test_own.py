@@ -83,4 +83,4 @@ def test_an_own_optimizer_is_trained_judged_and_drawn(tmp_path: Path) -> None:
     rows = of.tables["comparison"]
     assert "lion_pytorch.py:make" in set(rows["optimizer"])
     figures = draw(of, tmp_path / "plots")
-    assert figures and all(figure.csv.exists() for figure in figures)
+    assert figures and all(path.exists() for f in figures for path in f.files)
