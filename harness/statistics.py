@@ -7,6 +7,7 @@ function here turns it into NaN.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -152,24 +153,25 @@ def _share_outside(count: int) -> float:
     return float(ndtr(-np.sqrt(count / (count - 1)) * quantile))
 
 
-def t_interval(values: npt.ArrayLike, level: float = LEVEL) -> Interval:
-    """Return the mean of independent values with Student's t interval.
+def t_interval(values: npt.ArrayLike) -> Interval:
+    """Return the mean of independent values with Student's t interval of 95%.
 
         mean +- t s / sqrt(n)
 
-    with s the standard deviation (n - 1) and t the (1 + level) / 2 point of Student's
+    with s the standard deviation (n - 1) and t the 97.5% point of Student's
     distribution with n - 1 degrees of freedom. It is meant for few measuring processes,
     whose log ratios are roughly normal. It covers 95% with 6 and with 3 processes; a
-    plain bootstrap over 3 covers about 72%.
+    plain bootstrap over 3 covers about 72%. A single value has an interval of NaN.
 
     Args:
-        values: one per process, at least two.
-        level: probability that the interval covers the mean.
+        values: one per process.
     """
     array = np.asarray(values, np.float64)
+    half = math.nan
+    if len(array) > 1:
+        error = array.std(ddof=1) / np.sqrt(len(array))
+        half = stdtrit(len(array) - 1, (1 + LEVEL) / 2) * error
     centre = array.mean()
-    error = array.std(ddof=1) / np.sqrt(len(array))
-    half = stdtrit(len(array) - 1, (1 + level) / 2) * error
     return Interval(*map(np.asarray, (centre, centre - half, centre + half)))
 
 

@@ -5,25 +5,22 @@ Both are timed by the benchmarks of this checkout, in processes that take turns.
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 import subprocess
 import tarfile
 import tempfile
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from rich.table import Table
-from rich.text import Text
+import pandas as pd
+from rich.console import Console
 
-from harness.bench.command import COUNTS, Request
-from harness.bench.compare import LEVEL, MICROSECONDS, Times
+from harness.bench.compare import MICROSECONDS, Times, measured
 from harness.bench.declare import Row
-from harness.bench.process import Job, measure
+from harness.bench.measure import Request, missing_jobs, run_all
 from harness.errors import HarnessError
 from harness.processes.children import ROOT
 from harness.statistics import t_interval
@@ -31,43 +28,22 @@ from harness.timing import low_quantile
 
 SIDES = ("before", "after")
 
+COLUMNS = (
+    *("benchmark", "backend", "what", "peer", "before", "after"),
+    *("ratio", "low", "high", "reason", "verdict"),
+)
+"""The columns of the result.
 
-@dataclass(frozen=True)
-class Comparison:
-    """A row of a benchmark on two commits.
-
-    Attributes:
-        before, after: microseconds per step, the geometric mean of the processes.
-        ratio, low, high: (a' / p') / (a / p), where a is the row's time, p that of its
-            peer in the same rounds, and ' marks ``after``, with an interval over pairs
-            of processes. So a slow moment of the machine cancels. Without a peer it is
-            a' / a; a single pair has no interval.
-        reason: why there are no times; empty if there are.
-        peer: the name of the peer; empty without one.
-    """
-
-    benchmark: str
-    backend: str
-    what: str
-    before: float = math.nan
-    after: float = math.nan
-    ratio: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    reason: str = ""
-    peer: str = ""
-
-    @property
-    def verdict(self) -> str:
-        """Whether ``after`` is slower or faster, or why that is not known."""
-        if self.reason or math.isnan(self.low):
-            return self.reason
-        return "slower" if self.low > 1 else "faster" if self.high < 1 else ""
+``before`` and ``after`` are microseconds per step, the geometric mean of the processes.
+``ratio`` is (a' / p') / (a / p), where a is the row's time, p that of its peer in the
+same rounds, and ' marks ``after``; its interval is over pairs of processes. So a slow
+moment of the machine cancels. Without a peer it is a' / a; a single pair has no
+interval. ``reason`` says why there are no times, and is empty if there are. ``verdict``
+is ``slower`` or ``faster`` if the interval lies beyond 1, or the reason.
+"""
 
 
-def compare_commits(
-    revisions: str, request: Request, report: Callable[[str], None]
-) -> list[Comparison]:
+def compare_commits(revisions: str, request: Request, console: Console) -> pd.DataFrame:
     """Time the rows of benchmarks on the commits ``A..B``; ``A..``: on this checkout.
 
     Nothing is recorded.
@@ -75,65 +51,75 @@ def compare_commits(
     Raises:
         HarnessError: a commit does not exist.
     """
-    backends, scale = request.chosen_backends(), request.scale
-    declared = [benchmark.path for benchmark in request.benchmarks]
-    found: dict[tuple[str, str], dict[str, list[Times]]] = {}
-    failed: dict[tuple[str, str], str] = {}
     with tempfile.TemporaryDirectory() as temporary:
-        libraries = dict(zip(SIDES, checkouts(revisions, Path(temporary)), strict=True))
-        plan = [
-            (number, backend, side)
-            for number in range(COUNTS[scale])
-            for backend in backends
-            for side in SIDES[:: -1 if number % 2 else 1]
+        folders = {side: Path(temporary) / side for side in SIDES}
+        first, _, second = revisions.partition("..")
+        libraries = {
+            "before": library_of(first or "HEAD", folders["before"]),
+            "after": library_of(second, folders["after"]),
+        }
+        jobs = [
+            job.model_copy(update={"out": folders[side], "library": libraries[side]})
+            for job in missing_jobs(dataclasses.replace(request, again=True))
+            for side in SIDES[:: -1 if job.number % 2 else 1]
         ]
-        begin = time.monotonic()
-        for done, (number, backend, side) in enumerate(plan, start=1):
-            setups = [
-                setup
-                for benchmark in request.benchmarks
-                for setup in benchmark.setups(backend, scale).values()
-            ]
-            of_process = (backend, number, request.device, scale, setups, declared)
-            measurement = measure(Job(*of_process, libraries[side]))
-            for key, reason in measurement.reasons.items():
-                failed[backend, key] = f"failed {side}: {reason}"
-            for key, times in measurement.seconds.items():
-                sides = found.setdefault((backend, key), {each: [] for each in SIDES})
-                sides[side].append(times)
-            left = (time.monotonic() - begin) / done * (len(plan) - done) / 60
-            report(f"{done} of {len(plan)} processes; about {left:.0f} min left")
-    return [
-        Comparison(benchmark.name, backend, row.what, reason=failed[key])
-        if key in failed
-        else compared(row, benchmark.name, found[key])
-        for backend in backends
-        for benchmark in request.benchmarks
-        for row in benchmark.rows
-        if row.backend == backend and not row.control
-        for key in [(backend, f"{benchmark.name}/{row.setup_id}")]
-    ]
+        reasons = {
+            (each.setup.benchmark, each.job.backend, each.setup.id): (
+                f"failed {each.job.out.name}: {each.reason}"
+            )
+            for each in run_all(jobs, 1, console)
+        }
+        rows = []
+        for benchmark in request.benchmarks:
+            homes = [folders[side] / benchmark.name for side in SIDES]
+            records = [measured(benchmark, home, request.device) for home in homes]
+            for row in benchmark.row:
+                if row.backend in request.chosen_backends():
+                    key = row.backend, row.setup_id
+                    reason = reasons.get((benchmark.name, *key), "")
+                    times = [[r.series for r in side.get(key, [])] for side in records]
+                    numbers = {} if reason else compared(row, *times)
+                    about = {"benchmark": benchmark.name, **row.model_dump()}
+                    rows.append({**about, **numbers, "reason": reason})
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    table["verdict"] = table["reason"]
+    table.loc[table["low"] > 1, "verdict"] = "slower"
+    table.loc[table["high"] < 1, "verdict"] = "faster"
+    return table
 
 
-def checkouts(revisions: str, folder: Path) -> list[Path]:
-    """Return the folders of the libraries of ``A..B``; this checkout's for no B.
+def compared(
+    row: Row, before: Sequence[Times], after: Sequence[Times]
+) -> dict[str, float]:
+    """Return a row's times on both commits, and their ratio with its interval."""
 
-    ``folder``: into which those of commits are written.
+    def logs(variant: str, side: Sequence[Times]) -> np.ndarray:
+        return np.log([low_quantile(times[variant]) for times in side])
+
+    first, second = logs(row.arm, before), logs(row.arm, after)
+    ratios = second - first
+    if row.peer:
+        ratios -= logs(row.peer, after) - logs(row.peer, before)
+    ratio, low, high = map(math.exp, t_interval(ratios))
+    return {
+        "before": math.exp(first.mean()) * MICROSECONDS,
+        "after": math.exp(second.mean()) * MICROSECONDS,
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+    }
+
+
+def library_of(revision: str, folder: Path) -> Path:
+    """Return the library of a commit, written into a folder; no text: this checkout's.
+
+    Raises:
+        HarnessError: there is no such commit, or it has no library.
     """
-    first, _, second = revisions.partition("..")
-    libraries = [extracted(first or "HEAD", folder / "before")]
-    if second:
-        return [*libraries, extracted(second, folder / "after")]
-    return [*libraries, ROOT / "impls"]
-
-
-def extracted(revision: str, folder: Path) -> Path:
-    """Write the library of a commit into a folder; return where it is."""
-    archive = subprocess.run(
-        ["git", "archive", f"{revision}^{{commit}}", "impls"],
-        cwd=ROOT,
-        capture_output=True,
-    )
+    if not revision:
+        return ROOT / "impls"
+    command = ["git", "archive", f"{revision}^{{commit}}", "impls"]
+    archive = subprocess.run(command, cwd=ROOT, capture_output=True)
     if archive.returncode:
         got = f"{revision!r} ({archive.stderr.decode().strip()})"
         raise HarnessError(
@@ -143,61 +129,3 @@ def extracted(revision: str, folder: Path) -> Path:
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
     return folder / "impls"
-
-
-def compared(
-    row: Row, benchmark: str, sides: Mapping[str, Sequence[Times]]
-) -> Comparison:
-    """Return a row's times in each process on both commits, and their ratio."""
-
-    def times(variant: str, side: str) -> np.ndarray:
-        return np.array([low_quantile(each[variant]) for each in sides[side]])
-
-    spent = {side: times(row.arm, side) for side in SIDES}
-    relative = spent
-    if row.peer:
-        relative = {side: spent[side] / times(row.peer, side) for side in SIDES}
-    logs = np.log(relative["after"] / relative["before"])
-    low = high = math.nan
-    if len(logs) > 1:
-        interval = t_interval(logs, LEVEL)
-        low, high = math.exp(interval.low), math.exp(interval.high)
-    before, after = (
-        float(np.exp(np.log(spent[side]).mean())) * MICROSECONDS for side in SIDES
-    )
-    names, ratio = (benchmark, row.backend, row.what), math.exp(logs.mean())
-    numbers = before, after, ratio, low, high
-    return Comparison(*names, *numbers, peer=row.peer)
-
-
-def as_json(comparisons: Sequence[Comparison]) -> list[dict[str, Any]]:
-    """Return the comparisons for JSON, which has no NaN."""
-    return [
-        {
-            key: None if isinstance(value, float) and math.isnan(value) else value
-            for key, value in {**asdict(row), "verdict": row.verdict}.items()
-        }
-        for row in comparisons
-    ]
-
-
-def as_table(comparisons: Sequence[Comparison], revisions: str) -> Table:
-    """Return the comparisons as a table for the terminal."""
-    table = Table(title=Text(f"After / before of {revisions}"), title_justify="left")
-    table.add_column("row", ratio=1)
-    for name in ("before, us", "after, us", "ratio [95% interval]"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict")
-    styles = {"slower": "red", "faster": "green"}
-    for row in comparisons:
-        ratio = f"{row.ratio:.3f}"
-        if not math.isnan(row.low):
-            ratio += f" [{row.low:.3f}, {row.high:.3f}]"
-        numbers = [f"{row.before:.1f}", f"{row.after:.1f}", ratio]
-        beside = f", beside {row.peer}" if row.peer else ""
-        table.add_row(
-            Text(f"{row.backend}: {row.benchmark}: {row.what}{beside}"),
-            *("" if number == "nan" else number for number in numbers),
-            Text(row.verdict, style=styles.get(row.verdict, "yellow")),
-        )
-    return table

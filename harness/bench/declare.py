@@ -1,21 +1,18 @@
-"""Benchmarks as data: the setups that are timed, their peers, and the goals.
+"""Benchmarks as data: what is timed, against what, and what we aim at.
 
-Every ``[[row]]`` is a row of the table. With ``twice``, its peer is also timed against
-itself, built a second time: a control, at scale std.
+``NAME.toml`` declares one. Every ``[[row]]`` is a row of its table: a variant of a step
+against a peer, or alone. Rows with the same ``setup`` are timed in the same rounds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from harness.declarations.toml_files import (
-    Count,
     Positive,
     Table,
     Text,
@@ -25,6 +22,7 @@ from harness.declarations.toml_files import (
 )
 from harness.errors import HarnessError
 from harness.records.record import digest
+from harness.tasks import own
 from harness.timing import AGAIN
 from lockstep.errors import unknown_name
 from lockstep.registry import BACKENDS
@@ -48,8 +46,9 @@ class Row(Table):
         goal: the largest value that we aim at; no verdict depends on it.
         headline: text that follows the value in the answer. Rows without one are not in
             the answer.
-        twice: whether there is a control of the peer.
-        control: whether this row is one: arm and peer are the same, built twice.
+        twice: whether the peer is also timed against itself, built a second time: a
+            control.
+        control: whether this row is one.
     """
 
     backend: Annotated[str, one_of("backend", MEASURED)]
@@ -66,7 +65,7 @@ class Row(Table):
     @property
     def setup_id(self) -> str:
         """Twelve hexadecimal digits: the digest of the setup."""
-        return digest(dict(self.setup), 12)
+        return digest(self.setup, 12)
 
     @property
     def variants(self) -> list[str]:
@@ -74,8 +73,7 @@ class Row(Table):
         return [name for name in (self.arm, self.peer) if name]
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(Table):
     """Variants that are timed together, in the same rounds.
 
     Attributes:
@@ -87,25 +85,20 @@ class Setup:
     benchmark: str
     task: str
     id: str
-    config: Mapping[str, str]
-    variants: Sequence[str]
-    rounds: Mapping[str, int]
+    config: dict[str, str]
+    variants: tuple[str, ...]
 
     @property
     def key(self) -> str:
         """Unique name of the setup: ``BENCHMARK/ID``."""
         return f"{self.benchmark}/{self.id}"
 
-
-class Rounds(Table):
-    """The number of rounds for each variant in a process, by scale."""
-
-    quick: Count
-    std: Count
+    def __str__(self) -> str:
+        return "-".join([self.benchmark, *self.config.values()])
 
 
 class Benchmark(Table):
-    """A question, the rows of its table and the number of rounds.
+    """A question and the rows of its table.
 
     Attributes:
         answer: a clause in which ``{}`` is replaced by the values of the headlines.
@@ -114,14 +107,12 @@ class Benchmark(Table):
     """
 
     name: str
-    path: Path
     question: Text
     title: Text
     task: Text
     answer: Text
     notes: tuple[str, ...] = ()
     peers: dict[str, Text]
-    rounds_: Annotated[Rounds, Field(alias="rounds")]
     row: tuple[Row, ...]
 
     @model_validator(mode="after")
@@ -136,53 +127,45 @@ class Benchmark(Table):
                 raise wrong(text, "row", place, "peer")
         return self
 
-    @property
-    def rounds(self) -> dict[str, int]:
-        """The number of rounds by scale."""
-        return self.rounds_.model_dump()
-
     @cached_property
     def rows(self) -> list[Row]:
         """The rows of the table, and of controls."""
-        rows = list(self.row)
-        for row in self.row:
-            if row.twice:
-                what = f"{', '.join(row.setup.values())}: {self.peers[row.peer]}"
-                control = Row(
-                    backend=row.backend,
-                    setup=row.setup,
-                    what=f"{what}, built twice",
-                    arm=row.peer + AGAIN,
-                    peer=row.peer,
-                    control=True,
-                )
-                rows.append(control)
-        return rows
+        controls = [
+            Row(
+                backend=row.backend,
+                setup=row.setup,
+                what=f"{', '.join(row.setup.values())}: {self.peers[row.peer]}, "
+                "built twice",
+                arm=row.peer + AGAIN,
+                peer=row.peer,
+                control=True,
+            )
+            for row in self.row
+            if row.twice
+        ]
+        return [*self.row, *controls]
 
     @property
     def backends(self) -> list[str]:
         """The backends that have rows, without duplicates."""
-        return list(dict.fromkeys(row.backend for row in self.rows))
+        return list(dict.fromkeys(row.backend for row in self.row))
 
-    def setups(self, backend: str, scale: str = "std") -> dict[str, Setup]:
-        """Return the setups of a backend by their ids; at scale quick, no controls."""
-        variants: dict[str, list[str]] = {}
-        configs = {}
+    def setups(self, backend: str, scale: str = "std") -> list[Setup]:
+        """Return the setups of a backend; at scale quick, without controls."""
+        by_id: dict[str, list[Row]] = {}
         for row in self.rows:
             if row.backend == backend and (scale == "std" or not row.control):
-                configs[row.setup_id] = row.setup
-                variants.setdefault(row.setup_id, []).extend(row.variants)
-        return {
-            key: Setup(
+                by_id.setdefault(row.setup_id, []).append(row)
+        return [
+            Setup(
                 benchmark=self.name,
                 task=self.task,
                 id=key,
-                config=config,
-                variants=list(dict.fromkeys(variants[key])),
-                rounds=self.rounds,
+                config=rows[0].setup,
+                variants=tuple(dict.fromkeys(n for row in rows for n in row.variants)),
             )
-            for key, config in configs.items()
-        }
+            for key, rows in by_id.items()
+        ]
 
 
 def known() -> list[str]:
@@ -204,4 +187,40 @@ def read(path: Path) -> Benchmark:
         HarnessError: names file and key of the fault, and what is allowed there.
     """
     file = TomlFile(path)
-    return file.checked(Benchmark, {**file.content, "name": path.stem, "path": path})
+    return file.checked(Benchmark, {**file.content, "name": path.stem})
+
+
+def of_optimizer(place: str) -> Benchmark:
+    """Return the benchmark of a user's own optimizer, ``mine.py:make``.
+
+    Raises:
+        HarnessError: the file cannot be used.
+    """
+    optimizer = own.described({"file": place})
+    rows = []
+    for backend in ("pytorch", "keras3"):
+        for model, size in (("S400", "400 small tensors"), ("T25M", "23M parameters")):
+            setup = {"model": model, "file": place, "text": optimizer["text"]}
+            alone = Row(
+                backend=backend,
+                setup=setup,
+                peer="adam",
+                what=f"your optimizer, {size}",
+            )
+            wrapped = Row(
+                backend=backend,
+                setup=setup,
+                arm="wrapped",
+                peer="yours",
+                what=f"in the multitask wrapper, {size}",
+            )
+            rows += [alone, wrapped]
+    return Benchmark(
+        name="own_optimizer",
+        question="How long does a step of an own optimizer take?",
+        title=optimizer["name"],
+        task="own_optimizer",
+        answer="A step of the optimizer takes {}",
+        peers={"adam": "Adam", "yours": "the same without a wrapper"},
+        row=tuple(rows),
+    )

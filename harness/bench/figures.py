@@ -1,4 +1,4 @@
-"""The figures of a benchmark: ratios, microseconds, and how costs grow."""
+"""The figures of a benchmark: ratios, and microseconds."""
 
 from __future__ import annotations
 
@@ -31,33 +31,29 @@ READING = (
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
     """Yield the figures: ratios, microseconds."""
-    rows = finding.tables.get("rows")
-    if rows is not None:
-        # Controls, a variant compared with itself, are in the table only.
-        rows = rows[~rows["control"].astype(bool)]
-        ratios = rows[rows["unit"] == ""].reset_index(drop=True)
-        times = rows[rows["unit"] != ""].reset_index(drop=True)
-        if len(ratios):
-            verdicts = (
-                f"against its peers, {finding.verdict}" if finding.verdict else ""
+    if "rows" not in finding.tables:
+        return
+    rows = finding.tables["rows"]
+    # Controls, a variant compared with itself, are in the table only.
+    rows = rows[~rows["control"].astype(bool)]
+    verdict = f", {finding.verdict}" if finding.verdict else ""
+    for name, what, title in (
+        ("ratios", "ratio", f"against its peers{verdict}"),
+        ("microseconds", "difference, or the time alone,", "microseconds a step"),
+    ):
+        ratios = name == "ratios"
+        table = rows[(rows["unit"] == "") == ratios].reset_index(drop=True)
+        side = "Below 1, Lockstep is faster. " if ratios else ""
+        if len(table):
+            yield Drawing(
+                name=name,
+                title=f"{finding.title}: {title}",
+                alt=f"For each row a point with an interval. {finding.answer}",
+                caption=side + READING.format(what=what),
+                data=table,
+                size=(4.2, 1.1 + 0.68 * len(table)),
+                paint=partial(_paint_effects, table=table, ratios=ratios),
             )
-            yield _effects(finding, ratios, "ratios", verdicts or "against its peers")
-        if len(times):
-            yield _effects(finding, times, "microseconds", "microseconds a step")
-
-
-def _effects(finding: Finding, table: pd.DataFrame, name: str, title: str) -> Drawing:
-    what = "ratio" if name == "ratios" else "difference, or the time alone,"
-    side = "Below 1, Lockstep is faster. " if name == "ratios" else ""
-    return Drawing(
-        name=name,
-        title=f"{finding.title}: {title}",
-        alt=f"For each row a point with an interval. {finding.answer}",
-        caption=side + READING.format(what=what),
-        data=table,
-        size=(4.2, 1.1 + 0.68 * len(table)),
-        paint=partial(_paint_effects, table=table, ratios=name == "ratios"),
-    )
 
 
 def _paint_effects(
@@ -94,12 +90,7 @@ def _paint_row(axes: Axes, theme: Theme, place: int, row: pd.Series) -> None:
     axes.annotate(
         said, (end, place), (6, 0), textcoords="offset points", va="center", **look
     )
-    label = textwrap.fill(_name(row), LINE)
+    against = f", against {row['against']}" if row["against"] else ""
+    label = textwrap.fill(f"{backend}: {row['what']}{against}", LINE)
     beside = axes.get_yaxis_transform()
     axes.text(0.01, place - 0.2, label, transform=beside, va="bottom", fontsize=8)
-
-
-def _name(row: pd.Series) -> str:
-    """Return the backend, what is measured, and against what."""
-    name = f"{row['backend']}: {row['what']}"
-    return f"{name}, against {row['against']}" if row["against"] else name

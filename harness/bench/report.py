@@ -1,13 +1,14 @@
-"""The printed report of a benchmark: a table of its rows."""
+"""The tables that are printed on a terminal."""
 
 from __future__ import annotations
+
+import math
 
 import pandas as pd
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from harness.bench.command import Request
 from harness.bench.compare import (
     FASTER,
     SLOWER,
@@ -16,7 +17,7 @@ from harness.bench.compare import (
     judge,
     written,
 )
-from harness.records.files import folder
+from harness.bench.measure import Request
 
 STYLES = {FASTER: "green", SLOWER: "red", UNDECIDED: "yellow"}
 
@@ -24,41 +25,63 @@ NARROWEST, WIDEST = 100, 140
 """Smallest and largest width of a table, in columns of the terminal."""
 
 
-def width() -> int:
-    """Return the width of the tables on this terminal."""
-    return min(max(Console().width, NARROWEST), WIDEST)
+def terminal() -> Console:
+    """Return standard output, with a width at which a table can be read."""
+    return Console(width=min(max(Console().width, NARROWEST), WIDEST))
 
 
-def print_benchmarks(request: Request, console: Console) -> None:
+def print_benchmarks(request: Request) -> None:
     """Print a row for each comparison, and the controls."""
-    tables = []
+    console, tables = terminal(), []
     for benchmark in request.benchmarks:
-        home = folder(benchmark.name, request.publish, request.root)
-        finding = judge(benchmark, home)
-        found = finding.tables if finding is not None else {}
-        if "rows" in found:
-            console.print(_table(benchmark.title, found["rows"]))
-            tables.append(found["rows"])
-        if "on a GPU" in found:
-            console.print(_table(f"{benchmark.title}, on a GPU", found["on a GPU"]))
+        finding = judge(benchmark, request.out / benchmark.name)
+        results = finding.tables if finding is not None else {}
+        if "rows" in results:
+            console.print(_table(benchmark.title, results["rows"]))
+            tables.append(results["rows"])
+        if "on a GPU" in results:
+            console.print(_table(f"{benchmark.title}, on a GPU", results["on a GPU"]))
     if tables:
         console.print(Text(controls_line(pd.concat(tables))))
 
 
 def _table(title: str, rows: pd.DataFrame) -> Table:
-    table = Table(title=Text(title), title_justify="left")
-    table.add_column("row", ratio=1)
-    table.add_column("value [95% interval]", justify="right", no_wrap=True)
-    table.add_column("ours is", no_wrap=True)
+    table = _empty(title, "value [95% interval]", "ours is")
     # On a GPU there are no verdicts and no controls.
-    for _, entry in rows.iterrows():
-        against = f" / {entry['against']}" if entry["against"] else ""
+    for entry in rows.to_dict("records"):
         control = entry.get("control", False)
-        row = entry["what"] if control else f"{entry['what']}{against}"
+        against = f" / {entry['against']}" if entry["against"] and not control else ""
         verdict = "control" if control else entry.get("verdict", "")
         table.add_row(
-            Text(f"{entry['backend']}: {row}"),
-            Text(written(dict(entry))),
+            Text(f"{entry['backend']}: {entry['what']}{against}"),
+            Text(written(entry)),
             Text(verdict, style=STYLES.get(verdict, "")),
         )
+    return table
+
+
+def print_commits(rows: pd.DataFrame, revisions: str) -> None:
+    """Print the rows of a comparison of two commits."""
+    numbers = ("before, us", "after, us", "ratio [95% interval]")
+    table = _empty(f"After / before of {revisions}", *numbers, "verdict")
+    for row in rows.to_dict("records"):
+        beside = f", beside {row['peer']}" if row["peer"] else ""
+        shown = [f"{row['before']:.1f}", f"{row['after']:.1f}", f"{row['ratio']:.3f}"]
+        if not math.isnan(row["low"]):
+            shown[-1] += f" [{row['low']:.3f}, {row['high']:.3f}]"
+        table.add_row(
+            Text(f"{row['backend']}: {row['benchmark']}: {row['what']}{beside}"),
+            *(["", "", ""] if row["reason"] else shown),
+            Text(row["verdict"], style=STYLES.get(row["verdict"], "yellow")),
+        )
+    terminal().print(table)
+
+
+def _empty(title: str, *columns: str) -> Table:
+    """Return a table whose first column is ``row`` and whose last one is a verdict."""
+    table = Table(title=Text(title), title_justify="left")
+    table.add_column("row", ratio=1)
+    for name in columns[:-1]:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column(columns[-1])
     return table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -97,18 +96,18 @@ def _compare_commits(
 ) -> None:
     from harness.bench import commits, report
     from harness.bench import declare as known
-    from harness.bench.command import Request
+    from harness.bench.measure import Request
 
     chosen = list(map(known.find, dict.fromkeys(names or known.known())))
     scale = "quick" if quick else "std"
     request = Request(chosen, scale, backend or (), device)
-    say = partial(print, file=sys.stderr, flush=True)
-    rows = commits.compare_commits(revisions, request, say)
+    rows = commits.compare_commits(revisions, request, Console(stderr=True))
     if as_json:
-        print(json.dumps(commits.as_json(rows), indent=1))
+        print(rows.to_json(orient="records", double_precision=15, indent=1))
     else:
-        Console(width=report.width()).print(commits.as_table(rows, revisions))
-    raise typer.Exit(int(any(row.reason or row.low > limit for row in rows)))
+        report.print_commits(rows, revisions)
+    failed = (rows["reason"] != "") | (rows["low"] > limit)
+    raise typer.Exit(int(failed.any()))
 
 
 def plot(

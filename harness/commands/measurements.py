@@ -150,9 +150,7 @@ def bench(
     as_json: AsJson = False,
 ) -> None:
     """Time what the wrappers cost; print each row with its interval and verdict."""
-    from harness.bench import command, report
-    from harness.bench import declare as benchmarks
-    from harness.bench import own as of_user
+    from harness.bench import measure, report
 
     if optimizer is None:
         chosen = [*map(benchmarks.find, dict.fromkeys(names or benchmarks.known()))]
@@ -165,8 +163,9 @@ def bench(
     else:
         place = own.relative(optimizer)
         own.load(place)  # raises before any work
-        chosen = [of_user.benchmark(place, backend or ["pytorch"])]
-    request = command.Request(
+        chosen, backend = [benchmarks.of_optimizer(place)], backend or ["pytorch"]
+        own.keep(place, folder(chosen[0].name))
+    request = measure.Request(
         chosen,
         scale="quick" if quick else "std",
         backends=backend or (),
@@ -176,11 +175,10 @@ def bench(
         command=shlex.join(sys.argv[1:]),
     )
     for benchmark in request.benchmarks if publish else ():
-        require_committed(benchmark.path)
-    out = sys.stderr if as_json else sys.stdout
-    paths, failed = command.bench(request, partial(print, file=out, flush=True))
+        require_committed(benchmarks.FOLDER / f"{benchmark.name}.toml")
+    paths, failures = measure.bench(request, Console(stderr=as_json))
     if as_json:
         print(json.dumps([json.loads(path.read_text("utf-8")) for path in paths]))
     else:
-        report.print_benchmarks(request, Console(width=report.width()))
-    raise typer.Exit(int(failed > 0))
+        report.print_benchmarks(request)
+    raise typer.Exit(int(bool(failures)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from harness.commands import cli
@@ -78,21 +78,19 @@ def test_a_run_takes_seeds_and_names_the_next_command(
 def test_benchmarks_as_json_are_their_records(
     words: list[str], scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from harness.bench import command
+    from harness.bench import measure
 
     requests = []
 
     file = tmp_path / "file.json"
     file.write_text('{"benchmarks": []}', "utf-8")
 
-    def bench(
-        request: command.Request, report: Callable[[str], None]
-    ) -> tuple[list[Path], int]:
+    def bench(request: Any, console: Console) -> tuple[list[Path], list[Any]]:
         requests.append(request)
-        report("this is no JSON and goes to standard error")
-        return [file], 0
+        console.print("this is no JSON and goes to standard error")
+        return [file], []
 
-    monkeypatch.setattr(command, "bench", bench)
+    monkeypatch.setattr(measure, "bench", bench)
     printed = json.loads(said("bench", "larc_overhead", "--json", *words))
     assert printed == [{"benchmarks": []}]
     assert [(r.benchmarks[0].name, r.scale) for r in requests] == [

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from harness.tasks.gpu_steps.task import Settings
-from harness.tasks.overhead.torch_model import Gradients, parameters
+from harness.tasks.overhead.torch_model import fill, gradients, parameters
 from harness.timing import Step
 from lockstep.pytorch import MixedPrecisionLossScaleOptimizer
 
@@ -27,8 +27,8 @@ class Stepper:
         torch.set_num_threads(1)
         self.device = device
         self.weights = parameters(settings.model, device, torch.float32)
-        self.gradients = Gradients(settings.model, 1.0, device, torch.float32)
-        for value in self.gradients.values[: settings.zeros]:
+        self.gradients = gradients(settings.model, 1.0, device, torch.float32)
+        for value in self.gradients[: settings.zeros]:
             value.zero_()
         self.optimizer = make(settings.stack, self.weights, settings.way != "host")
         self.loss = torch.ones((), device=device, requires_grad=True)
@@ -41,7 +41,7 @@ class Stepper:
         if self.scale_loss is not None:
             self.optimizer.zero_grad()
             self.scale_loss(self.loss).backward()
-        self.gradients.fill(self.weights)
+        fill(self.weights, self.gradients)
         self.optimizer.step()
 
     def wait(self) -> None:

@@ -17,6 +17,12 @@ from harness.tasks.overhead.tf_model import Variant, larc_loop, our_larc, traced
 from harness.timing import Makers, Step
 from lockstep import keras3 as lockstep
 
+SCALED = (
+    lockstep.MixedPrecisionLossScaleOptimizer,
+    lockstep.MixedPrecisionOptimizerWrapper,
+)
+"""Our wrappers with a loss scale."""
+
 on_variables = partial(tf_model.on_variables, kind=keras.Variable)
 
 
@@ -24,39 +30,33 @@ def adam(**arguments: Any) -> keras.optimizers.Optimizer:
     return keras.optimizers.Adam(ADAM_RATE, **arguments)
 
 
-def applied(
-    make: Callable[[], Any], gradients: list[Any], variables: list[Any]
-) -> Step:
-    """Return a step of an optimizer.
+def of(make: Callable[[], Any]) -> Variant:
+    """Return the variant that is a step of an optimizer.
 
-    Our wrappers with a loss scale unscale only gradients that are made after
-    ``scale_loss``, so it is called first.
+    Those of ``SCALED`` unscale only gradients that are made after ``scale_loss``, so it
+    is called first.
     """
-    optimizer = make()
-    optimizer.build(variables)
-    scales = isinstance(
-        optimizer,
-        lockstep.MixedPrecisionLossScaleOptimizer
-        | lockstep.MixedPrecisionOptimizerWrapper,
-    )
 
-    def step() -> None:
-        if scales:
-            optimizer.scale_loss(tf.constant(0.0))
-        optimizer.apply(gradients, variables)
+    def variant(gradients: list[Any], variables: list[Any]) -> Step:
+        optimizer = make()
+        optimizer.build(variables)
 
-    return step
+        def step() -> None:
+            if isinstance(optimizer, SCALED):
+                optimizer.scale_loss(tf.constant(0.0))
+            optimizer.apply(gradients, variables)
+
+        return step
+
+    return variant
 
 
 def multitask_overhead(
     seed: int, device: str, model: str, zeros: str, jit: str = ""
 ) -> Makers:
     """Steps of Adam: ``ours``, ``bare``."""
-    variants: dict[str, Variant] = {
-        "ours": partial(applied, lambda: lockstep.MultitaskOptimizerWrapper(adam())),
-        "bare": partial(applied, adam),
-    }
-    return on_variables(variants, model, jit, zeros=zeros)
+    ours = of(lambda: lockstep.MultitaskOptimizerWrapper(adam()))
+    return on_variables({"ours": ours, "bare": of(adam)}, model, jit, zeros=zeros)
 
 
 def own_optimizer(seed: int, device: str, model: str, file: str, text: str) -> Makers:
@@ -67,12 +67,9 @@ def own_optimizer(seed: int, device: str, model: str, file: str, text: str) -> M
         weights = tf_model.variables(model, keras.Variable, "float32")
         return own.make(settings, weights, keras.optimizers.Optimizer)
 
-    variants: dict[str, Variant] = {
-        "ours": partial(applied, made),
-        "yours": partial(applied, made),
-        "wrapped": partial(applied, lambda: lockstep.MultitaskOptimizerWrapper(made())),
-        "adam": partial(applied, adam),
-    }
+    wrapped = of(lambda: lockstep.MultitaskOptimizerWrapper(made()))
+    yours, peer = of(made), of(adam)
+    variants = {"ours": yours, "yours": yours, "wrapped": wrapped, "adam": peer}
     return on_variables(variants, model)
 
 
@@ -80,35 +77,25 @@ def loss_scaling_overhead(
     seed: int, device: str, part: str, model: str, jit: str = ""
 ) -> Makers:
     """Scaled and clipped steps: ``ours``, ``fixed``, ``keras``; neither: ``bare``."""
-
-    def ours(scale: Callable[[float], Any]) -> Any:
-        wrapper = lockstep.MixedPrecisionLossScaleOptimizer
-        return wrapper(adam(), scale(LOSS_SCALE), clip_norm=CLIP)
+    wrapper = partial(lockstep.MixedPrecisionLossScaleOptimizer, clip_norm=CLIP)
 
     def peer() -> Any:
         clipped = adam(global_clipnorm=CLIP)
         return keras.optimizers.LossScaleOptimizer(clipped, initial_scale=LOSS_SCALE)
 
-    variants: dict[str, Variant] = {
-        "ours": partial(applied, partial(ours, lockstep.DynamicLossScale)),
-        "fixed": partial(applied, partial(ours, lockstep.FixedLossScale)),
-        "keras": partial(applied, peer),
-        "bare": partial(applied, adam),
+    variants = {
+        "ours": of(lambda: wrapper(adam(), lockstep.DynamicLossScale(LOSS_SCALE))),
+        "fixed": of(lambda: wrapper(adam(), lockstep.FixedLossScale(LOSS_SCALE))),
+        "keras": of(peer),
+        "bare": of(adam),
     }
     return on_variables(variants, model, jit, scale=LOSS_SCALE)
 
 
 def masters_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
     """Steps of Adam on float16 weights with masters: ``ours``, ``loop``."""
-
-    def ours() -> Any:
-        wrapper = lockstep.MixedPrecisionOptimizerWrapper
-        return wrapper(adam(), SCALE, clip_norm=CLIP)
-
-    variants: dict[str, Variant] = {
-        "ours": partial(applied, ours),
-        "loop": masters_loop,
-    }
+    wrapper = partial(lockstep.MixedPrecisionOptimizerWrapper, clip_norm=CLIP)
+    variants = {"ours": of(lambda: wrapper(adam(), SCALE)), "loop": masters_loop}
     return on_variables(variants, model, jit, scale=SCALE, dtype="float16")
 
 
@@ -138,10 +125,7 @@ def larc_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
 
 def novograd_overhead(seed: int, device: str, model: str, jit: str = "") -> Makers:
     """Steps of NovoGrad: ``ours``, ``loop``."""
-    variants: dict[str, Variant] = {
-        "ours": partial(applied, lambda: lockstep.NovoGrad(ADAM_RATE)),
-        "loop": novograd_loop,
-    }
+    variants = {"ours": of(lambda: lockstep.NovoGrad(ADAM_RATE)), "loop": novograd_loop}
     return on_variables(variants, model, jit)
 
 

@@ -12,7 +12,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from lockstep.errors import unknown_name
 from lockstep.interface import Array
 
 Shape = tuple[int, ...]
@@ -76,8 +75,6 @@ def arrays(model: str, seed: int) -> tuple[Array, ...]:
 
     The arrays are shared, so callers must copy them and not write to them.
     """
-    if model not in MODELS:
-        raise unknown_name("model", model, MODELS)
     rng = np.random.default_rng(seed)
     sample = [rng.standard_normal(shape, np.float32) for shape in MODELS[model]]
     for array in sample:
@@ -92,8 +89,6 @@ def gradients(model: str, scale: float = 1.0, zeros: str = "none") -> list[Array
     Their share is of the elements, because every other tensor of a transformer would
     have nearly all elements or nearly none.
     """
-    if zeros not in ZEROS:
-        raise unknown_name("zeros", zeros, ZEROS)
     drawn = arrays(model, seed=1)
     sizes = [value.size for value in drawn]
     starts = np.cumsum(sizes) - sizes

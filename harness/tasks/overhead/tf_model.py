@@ -50,16 +50,14 @@ def traced(step: Callable[[], Any], jit: str = "") -> Step:
     return compiled
 
 
-def applied(
-    make: Callable[[], Any], gradients: list[Any], variables: list[Any]
-) -> Step:
-    """Return a step of an optimizer."""
-    optimizer, pairs = make(), list(zip(gradients, variables, strict=True))
+def of(make: Callable[[], Any]) -> Variant:
+    """Return the variant that is a step of an optimizer."""
 
-    def step() -> None:
-        optimizer.apply_gradients(pairs)
+    def variant(gradients: list[Any], variables: list[Any]) -> Callable[[], Any]:
+        optimizer, pairs = make(), list(zip(gradients, variables, strict=True))
+        return lambda: optimizer.apply_gradients(pairs)
 
-    return step
+    return variant
 
 
 def adam() -> Any:
@@ -69,11 +67,8 @@ def adam() -> Any:
 
 def multitask_overhead(seed: int, device: str, model: str, zeros: str) -> Makers:
     """Steps of Adam: ``ours``, ``bare``, ``loop``."""
-    variants: dict[str, Variant] = {
-        "ours": partial(applied, lambda: lockstep.MultitaskOptimizerWrapper(adam())),
-        "bare": partial(applied, adam),
-        "loop": multitask_loop,
-    }
+    ours = of(lambda: lockstep.MultitaskOptimizerWrapper(adam()))
+    variants = {"ours": ours, "bare": of(adam), "loop": multitask_loop}
     return on_variables(variants, model, zeros=zeros)
 
 
@@ -106,7 +101,7 @@ def loss_scaling_overhead(seed: int, device: str, part: str, model: str) -> Make
         "ours": partial(scaled, lockstep.DynamicLossScale),
         "fixed": partial(scaled, lockstep.FixedLossScale),
         "keras": scaled_in_keras,
-        "bare": partial(applied, adam),
+        "bare": of(adam),
     }
     return on_variables(variants, model, scale=LOSS_SCALE)
 

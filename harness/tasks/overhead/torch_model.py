@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
-from torch import Tensor
-from torch.optim.lr_scheduler import LambdaLR, LRScheduler
+from torch import Tensor, nn
 
 from harness.tasks import own
 from harness.tasks.overhead import shapes
@@ -29,47 +26,29 @@ Variant = Callable[[list[Tensor]], Step]
 def parameters(model: str, device: str, dtype: torch.dtype) -> list[Tensor]:
     """Return the parameters of a model, without gradients."""
     return [
-        torch.nn.Parameter(torch.tensor(value, dtype=dtype, device=device))
+        nn.Parameter(torch.tensor(value, dtype=dtype, device=device))
         for value in shapes.arrays(model, seed=0)
     ]
 
 
-class Gradients:
-    """The gradients of a model, which can be restored before every step.
+def gradients(
+    model: str, scale: float, device: str, dtype: torch.dtype, zeros: str = "none"
+) -> list[Tensor]:
+    """Return the gradients of a model times ``scale``."""
+    drawn = shapes.gradients(model, scale, zeros)
+    return [torch.tensor(value).to(device, dtype) for value in drawn]
 
-    Fused optimizers write unscaled and clipped gradients back into ``grad``, so a
-    second step would have nothing to clip.
+
+def fill(parameters: list[Tensor], gradients: list[Tensor]) -> None:
+    """Copy the gradients into the parameters' gradients, in place.
+
+    Fused optimizers write unscaled and clipped gradients back into ``grad``, so without
+    this a second step would have nothing to clip.
     """
-
-    def __init__(
-        self,
-        model: str,
-        scale: float,
-        device: str,
-        dtype: torch.dtype,
-        zeros: str = "none",
-    ) -> None:
-        drawn = shapes.gradients(model, scale, zeros)
-        self.values = [torch.tensor(value).to(device, dtype) for value in drawn]
-
-    def fill(self, parameters: list[Tensor]) -> None:
-        """Copy the gradients into the parameters' gradients, in place."""
-        for parameter, value in zip(parameters, self.values, strict=True):
-            if parameter.grad is None:
-                parameter.grad = torch.empty_like(value)
-            parameter.grad.copy_(value)
-
-
-def finished(step: Step, device: str) -> Step:
-    """Return ``step``, followed by a wait for an asynchronous device."""
-    if not device.startswith("cuda"):
-        return step
-
-    def and_wait() -> None:
-        step()
-        torch.cuda.synchronize(device)
-
-    return and_wait
+    for parameter, value in zip(parameters, gradients, strict=True):
+        if parameter.grad is None:
+            parameter.grad = torch.empty_like(value)
+        parameter.grad.copy_(value)
 
 
 def on_weights(
@@ -86,31 +65,45 @@ def on_weights(
     With ``refill``, gradients are restored before each step; this is not timed.
     """
     torch.set_num_threads(1)
-    gradients = Gradients(model, scale, device, dtype, zeros)
+    drawn = gradients(model, scale, device, dtype, zeros)
 
     def make(variant: Variant) -> Step:
         weights = parameters(model, device, dtype)
-        gradients.fill(weights)
+        fill(weights, drawn)
         step = variant(weights)
-        before, timed = (
-            (step.prepare, step.step) if isinstance(step, Prepared) else (None, step)
-        )
-        if not refill:
-            return finished(timed, device)
 
         def prepare() -> None:
-            if before is not None:
-                before()
-            gradients.fill(weights)
+            if isinstance(step, Prepared):
+                step.prepare()
+            if refill:
+                fill(weights, drawn)
 
-        return Prepared(finished(prepare, device), finished(timed, device))
+        timed = step.step if isinstance(step, Prepared) else step
+        return prepared(prepare, timed, device)
 
     return {name: partial(make, variant) for name, variant in variants.items()}
 
 
-def adam(weights: list[Tensor], fused: bool | None = True) -> torch.optim.Adam:
-    """Return torch's Adam; ``fused`` is None for torch's own choice."""
-    return torch.optim.Adam(weights, lr=ADAM_RATE, fused=fused)
+def prepared(prepare: Step, step: Step, device: str, count: int = 1) -> Prepared:
+    """Return a prepared step; both parts wait until the device has finished."""
+    return Prepared(finished(prepare, device), finished(step, device), count)
+
+
+def finished(step: Step, device: str) -> Step:
+    """Return ``step``, followed by a wait for an asynchronous device."""
+    if not device.startswith("cuda"):
+        return step
+
+    def and_wait() -> None:
+        step()
+        torch.cuda.synchronize(device)
+
+    return and_wait
+
+
+def adam(weights: list[Tensor], **arguments: Any) -> torch.optim.Adam:
+    """Return torch's Adam, fused unless the arguments say something else."""
+    return torch.optim.Adam(weights, lr=ADAM_RATE, **(arguments or {"fused": True}))
 
 
 def step_of(optimizer: Any, weights: list[Tensor]) -> Step:
@@ -127,16 +120,18 @@ def step_of(optimizer: Any, weights: list[Tensor]) -> Step:
     return Prepared(backward, optimizer.step)
 
 
+def of(make: Callable[[list[Tensor]], Any]) -> Variant:
+    """Return the variant that is a step of an optimizer."""
+    return lambda weights: step_of(make(weights), weights)
+
+
 # -- the multitask wrapper -------------------------------------------------------------
 
 
 def multitask_overhead(seed: int, device: str, model: str, zeros: str) -> Makers:
     """Steps of fused Adam: ``ours``, ``bare``, ``loop``."""
-    variants: dict[str, Variant] = {
-        "ours": lambda w: lockstep.MultitaskOptimizerWrapper(adam(w)).step,
-        "bare": lambda w: adam(w).step,
-        "loop": multitask_loop,
-    }
+    ours = of(lambda weights: lockstep.MultitaskOptimizerWrapper(adam(weights)))
+    variants = {"ours": ours, "bare": of(adam), "loop": multitask_loop}
     return on_weights(variants, model, device, zeros=zeros, refill=False)
 
 
@@ -173,32 +168,31 @@ def loss_scaling_overhead(seed: int, device: str, part: str, **what: str) -> Mak
     if part == "update":
         peer = partial(gradscaler_updates, device)
         return {"ours": partial(our_updates, **what), "gradscaler": peer}
-    variants: dict[str, Variant] = {
-        "ours": partial(scaled, lockstep.DynamicLossScale),
-        "fixed": partial(scaled, lockstep.FixedLossScale),
+    variants = {
+        "ours": of(partial(scaled, scale=lockstep.DynamicLossScale)),
+        "fixed": of(partial(scaled, scale=lockstep.FixedLossScale)),
         "same": partial(gradscaler, fused=True),
         "usual": partial(gradscaler, fused=None),
-        "bare": lambda weights: adam(weights).step,
+        "bare": of(adam),
     }
     return on_weights(variants, device=device, scale=LOSS_SCALE, **what)
 
 
-def scaled(scale: Callable[[float], Any], weights: list[Tensor]) -> Step:
-    """Return a scaled and clipped step of our wrapper around fused Adam."""
+def scaled(weights: list[Tensor], scale: Callable[[float], Any]) -> Any:
+    """Return our wrapper around fused Adam, which unscales and clips."""
     wrapper = lockstep.MixedPrecisionLossScaleOptimizer
-    optimizer = wrapper(adam(weights), scale(LOSS_SCALE), clip_norm=CLIP)
-    return step_of(optimizer, weights)
+    return wrapper(adam(weights), scale(LOSS_SCALE), clip_norm=CLIP)
 
 
 def gradscaler(weights: list[Tensor], fused: bool | None) -> Step:
     """Return a scaled and clipped step of ``GradScaler``."""
-    optimizer = adam(weights, fused)
+    optimizer = adam(weights, fused=fused)
     scaler = torch.amp.GradScaler(weights[0].device.type, init_scale=LOSS_SCALE)
     loss = weights[0].new_ones(())
 
     def step() -> None:
         scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(weights, CLIP)
+        nn.utils.clip_grad_norm_(weights, CLIP)
         scaler.step(optimizer)
         scaler.update()
 
@@ -207,27 +201,25 @@ def gradscaler(weights: list[Tensor], fused: bool | None) -> Step:
 
 def our_updates(scaler: str) -> Step:
     """Return updates of one of our scalers after finite gradients."""
+    update: Callable[[], object]
     if scaler == "dynamic":
-        return repeated(partial(lockstep.DynamicLossScale(LOSS_SCALE).move, True))
-    return repeated(partial(lockstep.AutomaticLossScaler(scaler).update_op, False, 1.0))
-
-
-def repeated(update: Callable[[], object], count: int = UPDATES) -> Step:
-    """Return a step that calls ``update`` ``count`` times."""
+        update = partial(lockstep.DynamicLossScale(LOSS_SCALE).move, True)
+    else:
+        update = partial(lockstep.AutomaticLossScaler(scaler).update_op, False, 1.0)
 
     def updates() -> None:
-        for _ in range(count):
+        for _ in range(UPDATES):
             update()
 
-    return Prepared(lambda: None, updates, count)
+    return Prepared(lambda: None, updates, UPDATES)
 
 
 def gradscaler_updates(device: str) -> Step:
-    """Return a step of one update of each of ``UPDATES`` scalers.
+    """Return updates of ``GradScaler``.
 
     A scaler must check gradients before each update, so each update has its own scaler.
     """
-    weight = torch.nn.Parameter(torch.ones(1, device=device))
+    weight = nn.Parameter(torch.ones(1, device=device))
     weight.grad = torch.ones_like(weight)
     optimizer = torch.optim.SGD([weight], lr=0.1)
     kind = torch.device(device).type
@@ -242,7 +234,7 @@ def gradscaler_updates(device: str) -> Step:
         for scaler in scalers:
             scaler.update()
 
-    return Prepared(finished(check, device), finished(updates, device), UPDATES)
+    return prepared(check, updates, device, UPDATES)
 
 
 # -- masters ---------------------------------------------------------------------------
@@ -250,25 +242,22 @@ def gradscaler_updates(device: str) -> Step:
 
 def masters_overhead(seed: int, device: str, model: str) -> Makers:
     """Steps of fused Adam on float16 weights with masters: ``ours``, ``loop``."""
-
-    def ours(weights: list[Tensor]) -> Step:
-        wrapper = lockstep.MixedPrecisionOptimizerWrapper
-        return step_of(wrapper(adam(weights), SCALE, clip_norm=CLIP), weights)
-
+    wrapper = partial(lockstep.MixedPrecisionOptimizerWrapper, clip_norm=CLIP)
+    ours = of(lambda weights: wrapper(adam(weights), SCALE))
     variants = {"ours": ours, "loop": masters_loop}
     return on_weights(variants, model, device, SCALE, torch.float16)
 
 
 def masters_loop(weights: list[Tensor]) -> Step:
     """Return the naive loop, which copies each tensor to its master and back."""
-    masters = [torch.nn.Parameter(weight.detach().float()) for weight in weights]
+    masters = [nn.Parameter(weight.detach().float()) for weight in weights]
     optimizer = adam(masters)
 
     @torch.no_grad()
     def step() -> None:
         for weight, master in zip(weights, masters, strict=True):
             master.grad = weight.grad.float().mul_(1 / SCALE)
-        torch.nn.utils.clip_grad_norm_(masters, CLIP)
+        nn.utils.clip_grad_norm_(masters, CLIP)
         optimizer.step()
         for weight, master in zip(weights, masters, strict=True):
             weight.copy_(master)
@@ -317,10 +306,8 @@ def larc_loop(weights: list[Tensor], weight_decay: float = 0.0) -> Step:
 
 def novograd_overhead(seed: int, device: str, model: str) -> Makers:
     """Steps of NovoGrad: ``ours``, ``loop``."""
-    variants: dict[str, Variant] = {
-        "ours": lambda weights: lockstep.NovoGrad(weights, lr=ADAM_RATE).step,
-        "loop": novograd_loop,
-    }
+    ours = of(lambda weights: lockstep.NovoGrad(weights, lr=ADAM_RATE))
+    variants = {"ours": ours, "loop": novograd_loop}
     return on_weights(variants, model, device, refill=False)
 
 
@@ -343,19 +330,33 @@ def novograd_loop(weights: list[Tensor]) -> Step:
     return step
 
 
-# -- small tensors ---------------------------------------------------------------------
+# -- small tensors, and a user's own optimizer -----------------------------------------
+
+
+def row_clipping(weights: list[Tensor]) -> Any:
+    """Return row clipping of the first tensor, as for an embedding among layers."""
+    axes = {weights[0]: [1]}
+    return lockstep.VariableClippingOptimizer(adam(weights), axes, LIMIT)
+
+
+OURS: dict[str, Callable[[list[Tensor]], Any]] = {
+    "multitask": lambda w: lockstep.MultitaskOptimizerWrapper(adam(w)),
+    "rows": row_clipping,
+    "scaling": lambda w: lockstep.MixedPrecisionLossScaleOptimizer(adam(w), "dynamic"),
+    "masters": lambda w: lockstep.MixedPrecisionOptimizerWrapper(adam(w), SCALE),
+    "stacked": lambda w: lockstep.MixedPrecisionLossScaleOptimizer(
+        lockstep.MultitaskOptimizerWrapper(row_clipping(w)), "dynamic"
+    ),
+    "AdamOptimizer": lambda w: lockstep.AdamOptimizer(w, ADAM_RATE),
+}
 
 
 def small_steps_overhead(seed: int, device: str, model: str, wrapper: str) -> Makers:
     """Steps of Adam: ``ours`` (wrapped), ``bare`` (fused), ``foreach``."""
     dtype = torch.float16 if wrapper == "masters" else torch.float32
-    ours: dict[str, Variant] = {"ours": lambda w: step_of(WRAPPERS[wrapper](w), w)}
-    peers: dict[str, Variant] = {
-        "bare": lambda w: adam(w).step,
-        "foreach": lambda w: torch.optim.Adam(w, lr=ADAM_RATE, foreach=True).step,
-    }
+    peers = {"bare": of(adam), "foreach": of(partial(adam, foreach=True))}
     return {
-        **on_weights(ours, model, device, SCALE, dtype),
+        **on_weights({"ours": of(OURS[wrapper])}, model, device, SCALE, dtype),
         **on_weights(peers, model, device, SCALE),
     }
 
@@ -367,36 +368,19 @@ def own_optimizer(seed: int, device: str, model: str, file: str, text: str) -> M
     def made(weights: list[Tensor]) -> Any:
         return own.make(settings, weights, torch.optim.Optimizer)
 
-    variants: dict[str, Variant] = {
-        "ours": lambda w: step_of(made(w), w),
-        "yours": lambda w: step_of(made(w), w),
-        "wrapped": lambda w: step_of(lockstep.MultitaskOptimizerWrapper(made(w)), w),
-        "adam": lambda w: adam(w).step,
+    wrapped = of(lambda weights: lockstep.MultitaskOptimizerWrapper(made(weights)))
+    variants = {
+        "ours": of(made),
+        "yours": of(made),
+        "wrapped": wrapped,
+        "adam": of(adam),
     }
     return on_weights(variants, model, device)
 
 
-def rows(weights: list[Tensor]) -> Any:
-    """Return row clipping of the first tensor, as for an embedding among layers."""
-    axes = {weights[0]: [1]}
-    return lockstep.VariableClippingOptimizer(adam(weights), axes, LIMIT)
-
-
-WRAPPERS: dict[str, Callable[[list[Tensor]], Any]] = {
-    "multitask": lambda w: lockstep.MultitaskOptimizerWrapper(adam(w)),
-    "rows": rows,
-    "scaling": lambda w: lockstep.MixedPrecisionLossScaleOptimizer(adam(w), "dynamic"),
-    "masters": lambda w: lockstep.MixedPrecisionOptimizerWrapper(adam(w), SCALE),
-    "stacked": lambda w: lockstep.MixedPrecisionLossScaleOptimizer(
-        lockstep.MultitaskOptimizerWrapper(rows(w)), "dynamic"
-    ),
-    "AdamOptimizer": lambda w: lockstep.AdamOptimizer(w, ADAM_RATE),
-}
-
-
 # -- a whole step in one call ----------------------------------------------------------
 
-WIDTHS, BATCH = (64, 128, 128, 10), 32
+INPUTS, HIDDEN, OUTPUTS, BATCH = 64, 128, 10, 32
 Loss = Callable[[], Tensor]
 
 
@@ -415,21 +399,20 @@ def problem(model: str, device: str) -> tuple[Loss, list[Tensor]]:
     if model == "MLP":
         return perceptron(device)
     weights = parameters(model, device, torch.float32)
-    gradients = Gradients(model, 1.0, device, torch.float32).values
-    return lambda: Given.apply(gradients, *weights), weights
+    drawn = gradients(model, 1.0, device, torch.float32)
+    return lambda: Given.apply(drawn, *weights), weights
 
 
 def perceptron(device: str) -> tuple[Loss, list[Tensor]]:
     """Return the loss of a small perceptron on one batch, and its parameters."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        inputs, targets = torch.randn(BATCH, WIDTHS[0]), torch.randn(BATCH, WIDTHS[-1])
-        layers: list[torch.nn.Module] = []
-        for width, following in pairwise(WIDTHS):
-            layers += [torch.nn.Linear(width, following), torch.nn.ReLU()]
-        model = torch.nn.Sequential(*layers[:-1]).to(device)
+        inputs, targets = torch.randn(BATCH, INPUTS), torch.randn(BATCH, OUTPUTS)
+        layers = [nn.Linear(INPUTS, HIDDEN), nn.ReLU()]
+        layers += [nn.Linear(HIDDEN, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, OUTPUTS)]
+    model = nn.Sequential(*layers).to(device)
     inputs, targets = inputs.to(device), targets.to(device)
-    loss = torch.nn.functional.mse_loss
+    loss = nn.functional.mse_loss
     return lambda: loss(model(inputs), targets), list(model.parameters())
 
 
@@ -471,68 +454,11 @@ def by_hand(loss: Loss, weights: list[Tensor]) -> Step:
         (loss() * SCALE).backward()
         gradients = [weight.grad for weight in weights]
         torch._foreach_mul_(gradients, 1 / SCALE)
-        norm = torch.nn.utils.clip_grad_norm_(weights, CLIP, foreach=True)
+        norm = nn.utils.clip_grad_norm_(weights, CLIP, foreach=True)
         if norm.isfinite():
             optimizer.step()
 
     return step
-
-
-# -- learning rates --------------------------------------------------------------------
-
-STEPS = 1024
-"""The steps of one timing, within which ours computes this many rates in advance."""
-
-TOTAL, WARM_UP = 1_000_000, 4000
-
-POLICIES: dict[str, tuple[dict[str, Any], Callable[[int], float]]] = {
-    "poly_decay": (
-        {"decay_steps": TOTAL, "power": 2.0, "warmup_steps": WARM_UP},
-        lambda step: min(1.0, step / WARM_UP) * (1 - min(step, TOTAL) / TOTAL) ** 2,
-    ),
-    "cosine_decay": (
-        {"decay_steps": TOTAL, "warmup_steps": WARM_UP},
-        lambda step: (
-            min(1.0, step / WARM_UP)
-            * (1 + math.cos(math.pi * min(step, TOTAL) / TOTAL))
-            / 2
-        ),
-    ),
-    "transformer_policy": (
-        {"d_model": 512, "warmup_steps": WARM_UP},
-        lambda step: 512**-0.5 * min((step + 1) * WARM_UP**-1.5, (step + 1) ** -0.5),
-    ),
-}
-"""Policy -> its arguments, and the same as a factor of the rate for ``LambdaLR``."""
-
-
-def learning_rate_overhead(seed: int, device: str, policy: str) -> Makers:
-    """Blocks of steps that write a rate into two groups: ``ours``, ``lambda``."""
-    torch.set_num_threads(1)
-
-    def block(scheduler: Callable[[torch.optim.Optimizer], LRScheduler]) -> Step:
-        optimizer = two_groups(device)
-        step = scheduler(optimizer).step
-        optimizer.step()  # A scheduler warns if none was taken before it.
-        return repeated(step, STEPS)
-
-    return {name: partial(block, kind) for name, kind in schedulers(policy).items()}
-
-
-def schedulers(
-    policy: str,
-) -> dict[str, Callable[[torch.optim.Optimizer], LRScheduler]]:
-    """Return our scheduler and torch's for a policy."""
-    arguments, factor = POLICIES[policy]
-    return {
-        "ours": lambda sgd: lockstep.PolicyLR(sgd, policy, **arguments),
-        "lambda": lambda sgd: LambdaLR(sgd, factor),
-    }
-
-
-def two_groups(device: str) -> torch.optim.SGD:
-    weights = [torch.nn.Parameter(torch.ones(1, device=device)) for _ in range(2)]
-    return torch.optim.SGD([{"params": [weight]} for weight in weights], lr=0.1)
 
 
 # -- rows of a table -------------------------------------------------------------------
