@@ -34,6 +34,7 @@ SMALL: list[tuple[str, str, Setup]] = [
     ("loss_scaling", "pytorch", {"part": "update", "scaler": "dynamic"}),
     ("loss_scaling", "pytorch", {"part": "update", "scaler": "LogMax"}),
     ("loss_scaling", "tf", {"part": "step", "model": "smoke"}),
+    ("multitask_overhead", "tf", {"model": "smoke", "zeros": "half"}),
     ("loss_scaling", "keras3", {"part": "step", "model": "smoke"}),
     ("multitask_overhead", "keras3", {"model": "smoke", "zeros": "half"}),
     ("row_clipping", "keras3", {"part": "step", "vocabulary": "600"}),

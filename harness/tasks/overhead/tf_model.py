@@ -53,9 +53,13 @@ def traced(step: Callable[[], Any], jit: str = "") -> Step:
 def of(make: Callable[[], Any]) -> Variant:
     """Return the variant that is a step of an optimizer."""
 
-    def variant(gradients: list[Any], variables: list[Any]) -> Callable[[], Any]:
+    def variant(gradients: list[Any], variables: list[Any]) -> Step:
         optimizer, pairs = make(), list(zip(gradients, variables, strict=True))
-        return lambda: optimizer.apply_gradients(pairs)
+
+        def step() -> None:
+            optimizer.apply_gradients(pairs)
+
+        return step
 
     return variant
 
