@@ -151,6 +151,9 @@ def ratio_to(base: Cell | None, cell: Cell, name: str) -> dict[str, Any]:
 QUIET = 3.0
 """The load of the machine below which the duration of a run is used."""
 
+POINTS = 13
+"""The most checkpoints of a cell in a table over the seconds."""
+
 
 def duration_of_step(cell: Cell) -> float:
     """Return the seconds of a step; NaN without a run on a quiet machine.
@@ -188,7 +191,9 @@ def over_time(
         seconds = seconds_of(cell)
         if np.isfinite(seconds):
             steps = np.array(cell.settings.measured_at)
-            columns = {"step": steps, "seconds": steps * seconds}
-            columns |= interval(name, read(cell))
+            shown = np.linspace(0, len(steps) - 1, min(POINTS, len(steps)))
+            places = shown.round().astype(int)
+            columns = {"step": steps[places], "seconds": steps[places] * seconds}
+            columns |= interval(name, read(cell)[:, places])
             frames.append(pd.DataFrame({**cell.labels, **columns}))
     return pd.concat(frames, ignore_index=True)
