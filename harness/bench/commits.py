@@ -11,8 +11,9 @@ import math
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from harness.bench.compare import MICROSECONDS, Times, measured
 from harness.bench.declare import Row
-from harness.bench.measure import Request, missing_jobs, run_all
+from harness.bench.measure import Failure, Request, missing_jobs, run_all
 from harness.errors import HarnessError
 from harness.processes.children import ROOT
 from harness.statistics import t_interval
@@ -63,29 +64,40 @@ def compare_commits(revisions: str, request: Request, console: Console) -> pd.Da
             for job in missing_jobs(dataclasses.replace(request, again=True))
             for side in SIDES[:: -1 if job.number % 2 else 1]
         ]
-        reasons = {
-            (each.setup.benchmark, each.job.backend, each.setup.id): (
-                f"failed {each.job.out.name}: {each.reason}"
-            )
-            for each in run_all(jobs, 1, console)
-        }
-        rows = []
-        for benchmark in request.benchmarks:
-            homes = [folders[side] / benchmark.name for side in SIDES]
-            records = [measured(benchmark, home, request.device) for home in homes]
-            for row in benchmark.row:
-                if row.backend in request.chosen_backends():
-                    key = row.backend, row.setup_id
-                    reason = reasons.get((benchmark.name, *key), "")
-                    times = [[r.series for r in side.get(key, [])] for side in records]
-                    numbers = {} if reason else compared(row, *times)
-                    about = {"benchmark": benchmark.name, **row.model_dump()}
-                    rows.append({**about, **numbers, "reason": reason})
+        failures = run_all(jobs, 1, console)
+        rows = list(_rows(request, folders, failures))
     table = pd.DataFrame(rows, columns=COLUMNS)
     table["verdict"] = table["reason"]
     table.loc[table["low"] > 1, "verdict"] = "slower"
     table.loc[table["high"] < 1, "verdict"] = "faster"
     return table
+
+
+def _rows(
+    request: Request, folders: Mapping[str, Path], failures: Sequence[Failure]
+) -> Iterator[dict[str, Any]]:
+    """Yield the rows of all benchmarks, with their numbers or a reason."""
+    reasons = {
+        (each.setup.key, each.job.backend): (
+            f"failed {each.job.out.name}: {each.reason}"
+        )
+        for each in failures
+    }
+    backends = request.chosen_backends()
+    for benchmark in request.benchmarks:
+        homes = [folders[side] / benchmark.name for side in SIDES]
+        records = [measured(benchmark, home, request.device) for home in homes]
+        for row in benchmark.row:
+            if row.backend not in backends:
+                continue
+            about = {"benchmark": benchmark.name, **row.model_dump()}
+            key = f"{benchmark.name}/{row.setup_id}", row.backend
+            if key in reasons:
+                yield {**about, "reason": reasons[key]}
+            else:
+                sides = [each[row.backend, row.setup_id] for each in records]
+                times = [[record.series for record in side] for side in sides]
+                yield {**about, **compared(row, *times), "reason": ""}
 
 
 def compared(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from harness import statistics as module
 from harness.statistics import (
     Floats,
     bootstrap,
@@ -93,27 +92,6 @@ def test_the_t_interval_is_scipys() -> None:
     # Two algorithms for the quantile: equal but for the last digits.
     assert t_interval(values) == pytest.approx((values.mean(), *expected), rel=1e-12)
     assert np.isnan(t_interval([1.0])[1:]).all()
-
-
-def test_the_expanded_share_is_hesterbergs() -> None:
-    for n in (5, 10, 20, 100):
-        t = stats.t.ppf(0.975, n - 1)
-        expected = stats.norm.cdf(-((n / (n - 1)) ** 0.5) * t)
-        assert module._share_outside(n) == pytest.approx(expected, rel=1e-9)
-    assert module._share_outside(10**6) == pytest.approx(0.025, rel=1e-4)
-
-
-def test_the_bootstrap_is_scipys_but_for_the_percentiles(monkeypatch) -> None:
-    monkeypatch.setattr(module, "_share_outside", lambda count: 0.025)
-    values = np.random.default_rng(2).normal(size=12)
-    expected = stats.bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=20_000, rng=0
-    ).confidence_interval
-    interval = bootstrap(mean, values)
-    # The ends of 2000 resamples vary by about a twentieth of the interval's width.
-    within = (expected.high - expected.low) / 20
-    assert interval.low == pytest.approx(expected.low, abs=within)
-    assert interval.high == pytest.approx(expected.high, abs=within)
 
 
 def test_identical_pairs_give_an_interval_of_no_width() -> None:

@@ -514,8 +514,7 @@ class Table:
 
     def prepared(self, step: Step) -> Step:
         """Return a step, preceded by :meth:`lengthen`, which is not timed."""
-        device = self.device
-        return Prepared(finished(self.lengthen, device), finished(step, device))
+        return prepared(self.lengthen, step, self.device)
 
 
 def our_clip(table: Table) -> Step:
