@@ -98,7 +98,7 @@ def run_experiments(
         cluster=cluster,
         command=shlex.join(sys.argv[1:]),
     )
-    failed = any(report.failed for report in run.sweep(chosen, request))
+    failed = any(part.failed for part in run.sweep(chosen, request))
     if not failed:
         names = dict.fromkeys(experiment.name for experiment in chosen)
         print(next_command(list(names), optimizer, backend or ()))

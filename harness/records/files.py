@@ -107,7 +107,7 @@ class Log:
         end = self.file.seek(0, os.SEEK_END)
         try:
             # The system may write a part and then refuse.
-            if (self.file.write(line.encode()) or 0) < len(line):
+            if self.file.write(line.encode()) != len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self.file.fileno())
         except OSError as error:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from harness.declarations.declare import Experiment, Run
 from harness.declarations.tune import FIRST_SEED, choice_lines, with_choices
@@ -68,46 +68,13 @@ class Request:
     command: str = ""
 
 
-@dataclass
-class Report:
-    """The result of an experiment on one backend.
-
-    Attributes:
-        state: ``skipped`` before any work, ``stopped`` before the end, or ``done``.
-        reason: one sentence, empty when done.
-        settled: number of runs that were finished before.
-        counts: new records by status.
-        reasons: number of runs for each reason in their records.
-    """
-
-    backend: str
-    state: Literal["done", "stopped", "skipped"] = "done"
-    reason: str = ""
-    settled: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-
-    @property
-    def failed(self) -> bool:
-        """Whether runs are missing or ended with an error."""
-        return self.state == "stopped" or self.counts["error"] > 0
-
-    def __str__(self) -> str:
-        new = ", ".join(f"{n} {status}" for status, n in self.counts.items())
-        text = (
-            f"{self.backend}: {self.state}; {new or 'no new runs'}; {self.settled} kept"
-        )
-        notes = [f"{reason} ({n} x)" for reason, n in self.reasons.items()]
-        return "\n  ".join([text, *filter(None, [self.reason]), *notes])
-
-
-def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
+def sweep(experiments: Sequence[Experiment], request: Request) -> list[Part]:
     """Do every run of a scale that has no settled record yet.
 
     Results do not depend on ``jobs``.
 
     Returns:
-        One report for each backend of each experiment.
+        One part for each usable backend of each experiment.
 
     Raises:
         HarnessError: the request is impossible, or a file cannot be written. Nothing
@@ -134,7 +101,7 @@ def sweep(experiments: Sequence[Experiment], request: Request) -> list[Report]:
             do_runs(parts, at_once, hosts, numbers)
             for each in group:
                 shown.write(str(each))
-    return [report for each in sweeps for report in each.reports.values()]
+    return [part for each in sweeps for part in each.parts]
 
 
 # -- which runs ------------------------------------------------------------------------
@@ -144,8 +111,8 @@ class Sweep:
     """One experiment of a command.
 
     Attributes:
-        reports: one for each requested backend.
         parts: one for each backend that can be used.
+        skipped: why others cannot, a sentence each.
         first: the part on which values are chosen, if it is one of them.
         later: number of runs that wait until values are chosen, as far as is known.
     """
@@ -158,18 +125,30 @@ class Sweep:
         shown: Progress,
         stack: ExitStack,
     ) -> None:
-        """Open the files of all parts. They are closed when ``stack`` ends."""
+        """Open the files of all parts. They are closed when ``stack`` ends.
+
+        A backend that is not installed is skipped unless the request names it.
+        """
         self.experiment, self.request, self.shown = experiment, request, shown
-        names = request.backends or experiment.backends
-        self.reports = {name: Report(name) for name in names}
-        self.parts = [
-            Part(experiment, report, request, commit, shown, stack)
-            for name, report in self.reports.items()
-            if _can_run(experiment, name, bool(request.backends), report)
-        ]
-        on_first = [p for p in self.parts if p.backend == experiment.backends[0]]
-        self.first = on_first[0] if on_first else None
+        self.parts: list[Part] = []
+        self.skipped: list[str] = []
         self.later = 0
+        home = folder(experiment.name, request.publish, request.root)
+        for name in dict.fromkeys(request.backends or experiment.backends):
+            if name not in experiment.backends:
+                kind = f"backend of {experiment.name}"
+                raise HarnessError(str(unknown_name(kind, name, experiment.backends)))
+            if not registry.installed(name):
+                missing = registry.missing_framework(name)
+                if request.backends:
+                    raise missing
+                self.skipped.append(f"{name}: skipped; {missing}")
+                continue
+            code = Code(*commit, code_digest(experiment.task, name))
+            store = stack.enter_context(Store(home, name))
+            self.parts.append(Part(experiment, name, request, code, store, shown))
+        on_first = (p for p in self.parts if p.backend == experiment.backends[0])
+        self.first = next(on_first, None)
 
     def ask_first(self) -> None:
         """Let the first part wait for the runs from which values are chosen.
@@ -197,7 +176,7 @@ class Sweep:
         """Let the parts wait for the runs of the report."""
         runs = self.experiment.runs(self.request.scale, self.request.seeds)
         for part in self.parts:
-            if part.report.state == "done":
+            if not part.stopped:
                 part.ask(runs)
         if lacking := self._lacking:
             first = self.experiment.backends[0]
@@ -206,9 +185,8 @@ class Sweep:
             got = f"{lacking} of {arms} arms that lack some"
             remedy = f"run it on {first} until none ends with an error"
             text = sentence(self.experiment.name, expected, got, remedy)
-            for report in self.reports.values():
-                if report.state == "done":
-                    report.state, report.reason = "stopped", text
+            for part in self.parts:
+                part.stopped = part.stopped or text
 
     @property
     def _lacking(self) -> int:
@@ -221,7 +199,7 @@ class Sweep:
     def _choose(self) -> None:
         """Choose the tuned values from the records of the first backend."""
         if self.first:
-            sources = [self.first.records]
+            sources = [self.first.store.records]
         else:
             name, root = self.experiment.name, self.request.root
             places = (True,) if self.request.publish else (False, True)
@@ -232,79 +210,86 @@ class Sweep:
 
     def __str__(self) -> str:
         head = f"{self.experiment.name} ({self.request.scale}): "
-        lines = [f"{head}{self.experiment.question}", *map(str, self.reports.values())]
+        lines = [
+            f"{head}{self.experiment.question}",
+            *map(str, self.parts),
+            *self.skipped,
+        ]
         if self.experiment.choices.get(self.request.scale):
             chosen = choice_lines(self.experiment, self.request.scale)
             lines += ["chosen by validation:", *(f"  {line}" for line in chosen)]
         return "\n".join(lines)
 
 
-def _can_run(experiment: Experiment, name: str, named: bool, report: Report) -> bool:
-    """Whether a backend can be used. Raise if it was named and is not installed."""
-    if name not in experiment.backends:
-        kind = f"backend of {experiment.name}"
-        raise HarnessError(str(unknown_name(kind, name, experiment.backends)))
-    if registry.installed(name):
-        return True
-    missing = registry.missing_framework(name)
-    if named:
-        raise missing
-    report.state, report.reason = "skipped", str(missing)
-    return False
-
-
 # -- doing them ------------------------------------------------------------------------
 
 
+@dataclass
 class Part:
     """The runs of one experiment on one backend. Several threads may use it.
 
     Attributes:
-        records: all records of the part's file, including new ones.
+        store: its records, including new ones.
         waiting: runs that are not started yet.
+        settled: number of runs that were finished before.
+        counts: new records by status.
+        reasons: number of runs for each reason in their records.
+        crashes: number of worker processes in a row that ended.
+        missing: number of runs that were given up.
+        stopped: why, as one sentence.
     """
 
-    def __init__(
-        self,
-        experiment: Experiment,
-        report: Report,
-        request: Request,
-        commit: tuple[str | None, bool | None],
-        shown: Progress,
-        stack: ExitStack,
-    ) -> None:
-        self.experiment, self.report, self.request = experiment, report, request
-        self.backend, self.shown = report.backend, shown
-        self.code = Code(*commit, code_digest(experiment.task, self.backend))
-        home = folder(experiment.name, request.publish, request.root)
-        self._store = stack.enter_context(Store(home, self.backend))
-        self.records = self._store.records
-        self.waiting: deque[Run] = deque()
-        self._lock = threading.RLock()
-        self._crashes = self._missing = 0
+    experiment: Experiment
+    backend: str
+    request: Request
+    code: Code
+    store: Store
+    shown: Progress
+    waiting: deque[Run] = field(default_factory=deque)
+    settled: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    crashes: int = 0
+    missing: int = 0
+    stopped: str = ""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def failed(self) -> bool:
+        """Whether runs are missing or ended with an error."""
+        return bool(self.stopped) or self.counts["error"] > 0
+
+    def __str__(self) -> str:
+        state = "stopped" if self.stopped else "done"
+        new = ", ".join(f"{n} {status}" for status, n in self.counts.items())
+        text = f"{self.backend}: {state}; {new or 'no new runs'}; {self.settled} kept"
+        notes = [f"{reason} ({n} x)" for reason, n in self.reasons.items()]
+        return "\n  ".join([text, *filter(None, [self.stopped]), *notes])
 
     def ask(self, runs: Sequence[Run]) -> None:
         """Add runs to the waiting ones, except those that are settled."""
         device = self.request.device
-        settled = {record.key for record in latest(self.records) if record.settled}
+        settled = {
+            record.key for record in latest(self.store.records) if record.settled
+        }
         missing = [r for r in runs if (r.id, self.backend, device) not in settled]
-        self.report.settled += len(runs) - len(missing)
+        self.settled += len(runs) - len(missing)
         self.waiting.extend(missing)
         self.shown.expect(len(missing))
 
     def take(self) -> Run | None:
         """Return the next run, or None if none is waiting."""
-        with self._lock:
+        with self.lock:
             return self.waiting.popleft() if self.waiting else None
 
     def put_back(self, run: Run) -> None:
         """Let a run wait again that was taken and not done."""
-        with self._lock:
+        with self.lock:
             self.waiting.appendleft(run)
 
     def record(self, run: Run, answer: dict[str, Any], worker: Worker) -> None:
         """Append the record of a run and count it."""
-        with self._lock:
+        with self.lock:
             record = Record(
                 **asdict(run),
                 **answer,
@@ -312,35 +297,33 @@ class Part:
                 scale=self.request.scale,
                 command=self.request.command,
                 subject=worker.subject,
-                environment=self._store.environment(worker.environment),
+                environment=self.store.environment(worker.environment),
                 code=self.code,
                 process=worker.number,
                 prediction=self.experiment.prediction,
             )
-            self._store.append(record)
-            self.report.counts[record.status] += 1
+            self.store.append(record)
+            self.counts[record.status] += 1
             if record.reason:
-                self.report.reasons[record.reason] += 1
+                self.reasons[record.reason] += 1
             kind = ", validation" if run.seed >= FIRST_SEED else ""
             self.shown.advance(f"{self.experiment.name}, {self.backend}{kind}")
 
-    def count_crash(self, how: str) -> None:
+    def count_crash(self, reason: str) -> None:
         """Give up after several crashes in a row. No crash is an empty text."""
-        with self._lock:
-            self._crashes = self._crashes + 1 if how else 0
-            if self._crashes >= CRASHES:
-                text = f"{CRASHES} worker processes in a row ended"
-                self.stop(f"{text}, the last with {how}")
+        with self.lock:
+            self.crashes = self.crashes + 1 if reason else 0
+            if self.crashes >= CRASHES:
+                self.stop(f"{reason}, {CRASHES} times in a row")
 
     def stop(self, reason: str) -> None:
         """Give up the waiting runs and report the reason."""
-        with self._lock:
+        with self.lock:
             self.shown.expect(-len(self.waiting))
-            self._missing += len(self.waiting)
+            self.missing += len(self.waiting)
             self.waiting.clear()
-            self.report.state = "stopped"
-            self.report.reason = (
-                f"{reason.removesuffix('.')}. {self._missing} runs are missing; the "
+            self.stopped = (
+                f"{reason.removesuffix('.')}. {self.missing} runs are missing; the "
                 "same command goes on where this one stopped."
             )
 
@@ -400,7 +383,7 @@ def _do_part(part: Part, hosts: Children | Cluster, numbers: Iterator[int]) -> s
                 if hosts.ended:  # This run did not fail, it was stopped.
                     break
                 part.record(run, answer, worker)
-                part.count_crash(worker.ended)
+                part.count_crash(answer["reason"] if worker.ended else "")
                 worker = None if worker.ended else worker
     finally:
         if worker is not None:

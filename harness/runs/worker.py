@@ -35,8 +35,8 @@ MODULE = "harness.runs.worker"
 # -- in the command --------------------------------------------------------------------
 
 
-class WorkerEndedError(Exception):
-    """A worker process ended before it could do a run. The text says how."""
+class WorkerEndedError(HarnessError):
+    """A worker process ended before it was ready."""
 
 
 class Worker:
@@ -48,7 +48,7 @@ class Worker:
 
     Attributes:
         subject, environment: of the records of this process.
-        ended: how the process ended in the middle of a run; empty if it did not.
+        ended: whether the process ended in the middle of a run.
 
     Raises:
         HarnessError: the framework or the device cannot be used.
@@ -63,14 +63,14 @@ class Worker:
         number: int,
         hosts: Children | Cluster,
     ) -> None:
-        self.number, self.ended = number, ""
+        self.number, self.ended = number, False
         self._child = hosts.start(MODULE, [task, backend, device])
         line = self._child.receive()
         if line is None:
-            raise WorkerEndedError(self._child.end())
+            raise WorkerEndedError(f"the worker process ended ({self.end()})")
         content = json.loads(line)
         if "refused" in content:
-            self._child.end()
+            self.end()
             raise HarnessError(content["refused"])
         self.subject: Mapping[str, str] = content["subject"]
         self.environment: Mapping[str, Any] = content["environment"]
@@ -88,8 +88,8 @@ class Worker:
             answer: dict[str, Any] = json.loads(line)
             return answer
         seconds = time.monotonic() - begin
-        self.ended = self._child.end()
-        outcome = Outcome("error", f"the worker process ended ({self.ended})")
+        self.ended = True
+        outcome = Outcome("error", f"the worker process ended ({self.end()})")
         return answer_of(start, seconds, outcome)
 
     def end(self) -> str:

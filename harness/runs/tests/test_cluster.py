@@ -81,8 +81,8 @@ def test_without_any_node_left_the_sweep_stops_and_says_so(
     tiny = declared(tmp_path, seeds=RUNS)
     request = Request("quick", root=tmp_path, jobs=None, cluster="auto")
     (report,) = run.sweep([tiny], request)
-    assert (report.state, sum(report.counts.values())) == ("stopped", 0)
-    assert report.reason == (
+    assert report.counts.total() == 0
+    assert report.stopped == (
         f"no node had a core free. {RUNS} runs are missing; "
         "the same command goes on where this one stopped."
     )
@@ -133,7 +133,7 @@ def test_the_runs_of_a_lost_node_are_done_by_another(
     monkeypatch.setattr(run, "Cluster", LosingANode)
     request = Request("quick", root=tmp_path / "lost", jobs=2, cluster="auto")
     for report in run.sweep([experiment], request):
-        assert (report.state, report.counts) == ("done", {"ok": 8})
+        assert (report.failed, report.counts) == (False, {"ok": 8})
         there, alone = (
             {r.id: r.outcome for r in records(tmp_path / place, report.backend)}
             for place in ("lost", "alone")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from harness import tasks
-from harness.declarations import declare, toml_files
+from harness.declarations import declare
 from harness.declarations.declare import SCALES, Experiment
 from harness.records.files import read
 from harness.records.record import Record
@@ -48,13 +47,7 @@ values = { rate = [0.01, 0.03, 0.1, 0.3, 1.0] }
 @pytest.fixture
 def toy_task(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let declarations and workers know the task; neither backend is imported."""
-    require_known = toml_files.require_known
-
-    def known_or_toy(kind: str, name: str, *rest: Any) -> None:
-        if name != "toy":
-            require_known(kind, name, *rest)
-
-    monkeypatch.setattr(toml_files, "require_known", known_or_toy)
+    monkeypatch.setattr(declare, "TASKS", (*tasks.TASKS, "toy"))
     monkeypatch.setattr(declare, "runs_on", lambda task: ["reference", "pytorch"])
     paths = [*tasks.__path__, str(toy_worker.FOLDER)]
     monkeypatch.setattr(tasks, "__path__", paths)
