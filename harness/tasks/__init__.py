@@ -6,8 +6,9 @@ A task is a folder of a few modules, which are imported when they are needed:
     ``Settings``, a dataclass that checks one run's settings. Its ``measured_at`` are
     the steps after which a run is measured, including 0. Imports no framework.
     ``make_plan(settings, seed)``: all data of a run, drawn from its seed.
-    ``train(config, seed, backend, device)``: one run, in a worker process. It imports
-    the framework, in a model file such as ``torch_model``.
+    ``train(config, seed, backend, device)``: one run, in a worker process. By
+    ``backends.model`` it imports the file with the backend's model by its name, such
+    as ``torch_model``, and with it the framework.
 ``report``
     ``judge(records)``: tables and checks, from records alone, for any values of the
     settings; the words are in ``experiments/NAME.md``;

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import cycle
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -55,12 +54,12 @@ METRICS = {
 
 
 def judge(records: Sequence[Record]) -> Judgement:
-    of = cells(records, Settings, _label)
+    of = cells(
+        records,
+        Settings,
+        lambda of: {"optimizer": of.optimizer["name"], "wrapper": of.wrapper},
+    )
     return Judgement({"comparison": arms.comparison(of, error), "heads": heads(of)})
-
-
-def _label(of: Settings) -> dict[str, Any]:
-    return {"optimizer": of.optimizer["name"], "wrapper": of.wrapper}
 
 
 def heads(of: Sequence[Cell]) -> pd.DataFrame:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -59,7 +58,15 @@ def judge(records: Sequence[Record]) -> Judgement:
     If each arm has its own best learning rate, only the first backend is compared,
     because the rates are its own, and laws are not checked.
     """
-    of = cells(records, Settings, _label)
+    of = cells(
+        records,
+        Settings,
+        lambda of: {
+            "optimizer": of.optimizer["name"],
+            "wrapper": of.wrapper,
+            "presence": of.presence,
+        },
+    )
     rates = {(c.settings.optimizer["name"], arms.rate_of(c)) for c in of}
     if len(rates) > len({name for name, _ in rates}):
         first = [cell for cell in of if cell.backend == of[0].backend]
@@ -68,17 +75,6 @@ def judge(records: Sequence[Record]) -> Judgement:
     moved, kept = movement(of), state(of)
     tables = {"comparison": arms.comparison(of, loss), "movement": moved, "state": kept}
     return Judgement(tables, checks(moved, kept))
-
-
-def _label(of: Settings) -> dict[str, Any]:
-    name = of.optimizer["name"]
-    return {"optimizer": name, "wrapper": of.wrapper, "presence": of.presence}
-
-
-def law(of: Settings, arm: str, presence: float) -> float:
-    """Return the movement by its law in the second half of training."""
-    # Before it, the state warms up.
-    return laws.movement(of.optimizer, arm, presence, (of.steps // 2, of.steps))
 
 
 def movement(of: Sequence[Cell]) -> pd.DataFrame:
@@ -90,8 +86,7 @@ def movement(of: Sequence[Cell]) -> pd.DataFrame:
     """
     rows = []
     for cell in of:
-        optimizer, wrapper = cell.settings.optimizer, cell.settings.wrapper
-        presence = cell.settings.presence
+        settings = cell.settings
         runs = [record for record in cell.records if record.status == "ok"]
         runs = [run for run in runs if arms.gained(run, "informative", TASKS)]
         if not runs:
@@ -100,15 +95,19 @@ def movement(of: Sequence[Cell]) -> pd.DataFrame:
             np.array([arms.gained(run, kind, TASKS) for run in runs])
             for kind in ("probe", "informative")
         )
-        expected = law(cell.settings, wrapper, presence)
-        measured = bootstrap(ratio_of_sums, moved / laws.unit(optimizer), steps)
+        unit = laws.unit(settings.optimizer)
+        measured = bootstrap(ratio_of_sums, moved / unit, steps)
+        # Before the second half of training the state warms up.
+        window = settings.steps // 2, settings.steps
+        arm = settings.optimizer, settings.wrapper, settings.presence
+        law = laws.movement(*arm, window)
         row = {
             **cell.labels,
             **measured.columns("measured"),
-            "law": expected,
-            "ratio": measured.estimate / expected,
-            "ratio_low": measured.low / expected,
-            "ratio_high": measured.high / expected,
+            "law": law,
+            "ratio": measured.estimate / law,
+            "ratio_low": measured.low / law,
+            "ratio_high": measured.high / law,
         }
         rows.append(row)
     return pd.DataFrame(rows)
