@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -194,33 +193,26 @@ def test_a_run_that_leaves_the_numbers_has_diverged(backend: str) -> None:
     assert len(outcome.series["step"]) == 2
 
 
-def made_up(
-    mrr: dict[str, float], lost: Sequence[int] = (), backend: str = "pytorch"
-) -> list[Record]:
-    """Records of five seeds whose MRR ends at a number for each limit.
-
-    Each limit has a learning rate of its own, as where one is chosen for each arm.
-    """
-    records = []
-    for limit, seed in ((limit, seed) for limit in mrr for seed in range(5)):
-        series = {name: [1.0, 1.0, 1.0] for name in report.SERIES}
-        series["mrr"] = [0.1, 0.2, mrr[limit] + 0.001 * seed]
-        lines = {"step": [0, 10, 20], **series}
-        if limit == "none" and seed in lost:
-            lines = {name: [*column[:1], np.nan] for name, column in lines.items()}
-        rate = {"name": "GradientDescent", "learning_rate": 0.01 * (1 + len(limit))}
-        what = "link_prediction", f"{limit}{seed}", "link_prediction"
-        settings = config(limit=limit, optimizer=rate)
-        status = "diverged" if seed in lost and limit == "none" else "ok"
-        subject = {"backend": backend, "device": "cpu"}
-        chance = {"mrr/chance": 0.05}
-        end = subject, "0", status, "", lines, chance
-        records.append(Record(*what, settings, seed, *end))  # type: ignore[arg-type]
-    return records
+def record(limit: str, **series: list[float]) -> Record:
+    """Return the record of a run that diverged after the first measurement."""
+    return Record(
+        experiment="link_prediction",
+        id=limit,
+        task="link_prediction",
+        config=config(limit=limit),
+        seed=0,
+        subject={"backend": "pytorch", "device": "cpu"},
+        environment="0",
+        status="diverged",
+        reason="",
+        series={"step": [0.0, 10.0], **series},
+        summary={"mrr/chance": 0.05},
+    )
 
 
 def test_a_diverged_run_has_no_rank_at_all() -> None:
-    judged = report.judge(made_up({"none": 0.3, "clip": 0.3}, lost=range(5)))
-    ends = judged.tables["ends"].set_index(["limit", "what"])["median"]
-    assert ends["none", "mrr"] == 0
-    assert ends["none", "norm/highest"] == np.inf
+    lost = {name: [1.0, np.nan] for name in report.SERIES}
+    ends = report.judge([record("none", **lost)]).tables["ends"]
+    values = ends.set_index("what")["median"]
+    assert values["mrr"] == 0
+    assert values["norm/highest"] == np.inf
