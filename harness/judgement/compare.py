@@ -51,15 +51,22 @@ def compare(
         own_arms: the experiment of the user's own records, with further arms.
 
     Raises:
-        HarnessError: a file of records is damaged.
+        HarnessError: a file of records is damaged, or the task cannot judge it. Beside
+            published records, the user's own are then left out with a notice.
     """
-    of_user = own_arms or experiment
     of_all = records_of(experiment, folder(experiment.name, True, root))
-    own = records_of(of_user, folder(experiment.name, False, root))
     published = _judge(with_choices(experiment, of_all), of_all)
-    local = _judge(with_choices(of_user, own, of_all), own)
-    if published is None or local is None:
-        return published or local
+    of_user = own_arms or experiment
+    try:
+        own = records_of(of_user, folder(experiment.name, False, root))
+        local = _judge(with_choices(of_user, own, of_all), own)
+    except HarnessError as error:
+        if published is None:
+            raise
+        notice = f"Your own runs are left out: {error}"
+        return dataclasses.replace(published, notices=[*published.notices, notice])
+    if published is None:
+        return local
     return dataclasses.replace(published, local=local)
 
 

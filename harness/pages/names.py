@@ -74,16 +74,17 @@ class Argument:
 
 def arguments() -> list[Argument]:
     """Return the arguments of each tool: the original's, then the backends' own."""
-    recorded = json.loads(RECORDED.read_text("utf-8"))
-    return [
-        Argument(
-            tool, name, original.get(name), {b: o.get(name) for b, o in own.items()}
+    recorded, rows = json.loads(RECORDED.read_text("utf-8")), list[Argument]()
+    for tool, text in SIGNATURES.items():
+        original = parameters(f"({text})")
+        own = {b: parameters(recorded[b]["default"][tool]) for b in BACKENDS}
+        names = dict.fromkeys(
+            [*original, *(name for of in own.values() for name in of)]
         )
-        for tool, text in SIGNATURES.items()
-        for original in [parameters(f"({text})")]
-        for own in [{b: parameters(recorded[b]["default"][tool]) for b in BACKENDS}]
-        for name in dict.fromkeys([*original, *(n for of in own.values() for n in of)])
-    ]
+        for name in names:
+            defaults = {backend: of.get(name) for backend, of in own.items()}
+            rows.append(Argument(tool, name, original.get(name), defaults))
+    return rows
 
 
 def parameters(signature: str) -> dict[str, str]:

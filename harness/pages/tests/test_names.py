@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from harness.pages.names import REASONS, arguments, parameters
+from harness.pages.names import REASONS, arguments
 from lockstep.registry import BACKENDS
 from lockstep.tests.original_signatures import SIGNATURES
 
@@ -21,20 +19,3 @@ def test_each_argument_of_the_originals_is_on_each_backend() -> None:
 
 def test_every_difference_has_its_reason_and_every_reason_a_difference() -> None:
     assert {row.name for row in arguments() if row.differs} == set(REASONS)
-
-
-@pytest.mark.parametrize(
-    ("signature", "expected"),
-    [
-        ("(a, b=1)", {"a": "required", "b": "1"}),
-        ("class(a: 'Any', *, b: 'X | None' = None) -> 'None', a T", ["a", "b"]),
-        ("(x: 'Callable[[Any], Any]', dtype: 'Any' = <class 'float32'>) -> 'T'", None),
-        ("(self, *args: 'Any', **kwargs: 'Any') -> 'Any'", ["self", "args", "kwargs"]),
-    ],
-)
-def test_a_recorded_signature_is_read(signature: str, expected: object) -> None:
-    read = parameters(signature)
-    if expected is None:
-        assert read == {"x": "required", "dtype": "'float32'"}
-    else:
-        assert (read if isinstance(expected, dict) else list(read)) == expected

@@ -85,6 +85,11 @@ def test_damaged_records(experiment: declare.Experiment, tmp_path: Path) -> None
     with pytest.warns(UserWarning, match=r"tf\.jsonl, line 1"):
         page = page_of(experiment, tmp_path)
     assert "line 1" in page and "restore the file" in page
+    # Published records beside them are shown all the same.
+    publish(experiment, tmp_path)
+    page = page_of(experiment, tmp_path)
+    assert "Your own runs are left out:" in page
+    assert "## Prediction and result" in page
 
 
 @pytest.mark.parametrize(
