@@ -28,15 +28,24 @@ from harness.declarations.tune import sweep_table, with_choices
 from harness.errors import HarnessError
 from harness.judgement import verdicts
 from harness.judgement.claims import claims_of
-from harness.judgement.finding import PREDICTIONS, Finding, age_of, joined
+from harness.judgement.finding import (
+    PREDICTIONS,
+    Finding,
+    Judgement,
+    age_of,
+    joined,
+)
 from harness.records.files import RESULTS, folder, read
 from harness.records.record import Record, digest, latest
 from harness.statistics import LEVEL
 from harness.tasks import part
 from harness.tasks.checks import Check, listed
 
-UNJUDGED_SCALE = "quick"
-"""The scale for a first look. It has too few runs for a verdict."""
+FIRST_LOOK = "quick"
+TOO_FEW = (
+    f"These runs are of scale {FIRST_LOOK}, which shows the direction: there are too "
+    "few of them for a verdict. Scale std has one."
+)
 
 
 def compare(
@@ -90,28 +99,13 @@ def _judge(experiment: Experiment, records: Sequence[Record]) -> Finding | None:
     recorded = {digest(record.config, 12) for record in usable}
     if declared - recorded or len(declared) < len(experiment.arms(scale)):
         return None
-    # A fault in one user's experiment must not break the pages of all others.
-    try:
-        judgement = part(experiment.task, "report").judge(usable)
-        predictions = verdicts.results(experiment, usable)
-    except HarnessError:
-        raise
-    except Exception as error:
-        got = f"{type(error).__name__}: {error}".splitlines()[0]
-        raise HarnessError(
-            f"{experiment.name}: these records cannot be judged: "
-            f"harness.tasks.{experiment.task} got {got}."
-        ) from error
+    judgement, predictions = _results(experiment, usable)
     tables, notices, by_claim = dict(judgement.tables), list[str](), dict[str, str]()
     if len(predictions):
         notices += verdicts.notices(experiment, usable, predictions)
-        if scale == UNJUDGED_SCALE:
+        if scale == FIRST_LOOK:
             predictions = predictions.assign(outcome=verdicts.NOT_JUDGED)
-            sentence = (
-                f"These runs are of scale {scale}, which shows the direction: there "
-                "are too few of them for a verdict. Scale std has one."
-            )
-            notices.insert(0, sentence)
+            notices.insert(0, TOO_FEW)
         by_claim = _verdicts_of(experiment, predictions)
         tables = {PREDICTIONS: predictions, **tables}
     small_print = listed(judgement.checks)
@@ -150,6 +144,24 @@ def _at_best_scale(
         if share and share >= best[0]:
             best = share, scale, there
     return best[1], best[2]
+
+
+def _results(
+    experiment: Experiment, records: Sequence[Record]
+) -> tuple[Judgement, pd.DataFrame]:
+    """Return what the task's report says, and the result of every prediction."""
+    # A fault in one user's experiment must not break the pages of all others.
+    try:
+        judgement = part(experiment.task, "report").judge(records)
+        return judgement, verdicts.results(experiment, records)
+    except HarnessError:
+        raise
+    except Exception as error:
+        got = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise HarnessError(
+            f"{experiment.name}: these records cannot be judged: "
+            f"harness.tasks.{experiment.task} got {got}."
+        ) from error
 
 
 def _verdicts_of(experiment: Experiment, table: pd.DataFrame) -> dict[str, str]:
