@@ -249,25 +249,25 @@ class Experiment(Table):
         """Return the arms with defaults. A tuned setting has its first value."""
         if self.tune is not None:
             return self._swept(scale)[:: len(self.tune.values)]
-        return [self._config(arm) for arm in self.arms(scale)]
+        return [self._config(arm, scale) for arm in self.arms(scale)]
 
     def _swept(self, scale: str) -> list[dict[str, Any]]:
         """Return each arm at each value of the tuned setting."""
         assert self.tune is not None
         return [
-            self._config(self.tune.settings(arm, value))
+            self._config(self.tune.settings(arm, value), scale)
             for arm in self.arms(scale)
             for value in self.tune.values
         ]
 
-    def _config(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _config(self, values: Mapping[str, Any], scale: str) -> dict[str, Any]:
         """Return all settings of a run, checked by the task."""
         try:
             config = dataclasses.asdict(part(self.task, "task").Settings(**values))
             json.dumps(config, allow_nan=False)  # Records are written as JSON.
         except ValidationError as invalid:
             key, text = first_error(invalid)
-            raise wrong(text, *self._place(key)) from invalid
+            raise wrong(text, *self._place(key, scale)) from invalid
         except (LockstepError, HarnessError) as error:
             raise wrong(str(error)) from error
         except (
@@ -283,12 +283,12 @@ class Experiment(Table):
             raise wrong(text) from error
         return config
 
-    def _place(self, key: Key) -> Key:
+    def _place(self, key: Key, scale: str) -> Key:
         """Return the key in the file of a setting; none for all of them together."""
         for table, content in (("fixed", self.fixed), ("vary", self.vary)):
             if key and key[0] in content:
                 return table, *key
-        return ("scale", *key) if key else ()
+        return ("scale", scale, *key) if key else ()
 
     def _runs(self, configs: Sequence[Mapping[str, Any]], seeds: range) -> list[Run]:
         return [

@@ -8,7 +8,7 @@ from typing import Any, Literal, Required
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict
 
-from harness.tasks.schema import Label
+from harness.tasks.schema import Label, require
 
 
 @with_config(ConfigDict(extra="forbid", strict=True))
@@ -63,6 +63,8 @@ def make_scale(method: Method, names: ModuleType) -> Any:
     if scale == "none":
         return None
     if scale == "fixed":
+        alone = list(arguments) == ["value"]
+        require(alone, "method.arguments", "a value alone", arguments)
         return arguments["value"]
     if scale == "dynamic":
         return names.DynamicLossScale(**arguments)
