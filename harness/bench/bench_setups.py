@@ -19,8 +19,8 @@ import pytest
 
 from harness.bench.declare import Setup
 from harness.bench.measure import ENDED, ROUNDS, Job
+from harness.processes.environment import start_of_run
 from harness.records.code import code_digest
-from harness.records.machine import start_of_run
 from harness.runs.worker import introduce
 from harness.timing import Rounds, Steps, build_steps
 from lockstep import registry

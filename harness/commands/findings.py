@@ -13,6 +13,7 @@ from rich.console import Console
 from harness.commands.options import AsJson, Backends, Device, Optimizer
 from harness.declarations import declare
 from harness.errors import HarnessError
+from harness.progress import Progress
 from harness.tasks import own
 from lockstep.errors import unknown_name
 
@@ -155,8 +156,8 @@ def pages(
     if name is not None:
         print(f"wrote {write_page(_known(name))}")
         return
-    with typer.progressbar(length=len(_names()), label="pages") as bar:
-        changed = write_pages(done=partial(bar.update, 1))
+    with Progress("pages", len(_names())) as shown:
+        changed = write_pages(done=partial(shown.advance, "pages"))
     print(f"changed {len(changed)} files in docs/generated")
 
 

@@ -1,4 +1,7 @@
-"""The environment of a run, without anything that identifies the machine."""
+"""The environment of a run: variables, versions, the processor, the time and load.
+
+Nothing here identifies the machine: no host name, no serial number.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,23 @@ import os
 import platform
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
 
-from harness.records.machine import blas_library, processor
+import numpy as np
 
 PACKAGES = ("numpy", "scikit-learn", "scipy", "pandas", "keras")
 """Packages that a run depends on, besides Lockstep and its framework."""
 
 THREADS = "1"
+
+INSTRUCTIONS = (
+    *("sse4_2", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_bf16"),
+    *("avx512_fp16", "avx512_vnni", "amx_bf16", "amx_fp16", "amx_tile"),
+    *("asimd", "asimdhp", "fphp", "bf16", "i8mm", "sve", "sve2"),
+)
+"""Instruction sets by which libraries choose how to add and multiply."""
 
 
 def child_variables() -> dict[str, str]:
@@ -39,6 +52,9 @@ def describe(framework: str, device: str, gpu: str | None = None) -> dict[str, o
 
     ``gpu`` is the name of the device, see ``device_name``.
     """
+    config = np.show_config(mode="dicts")
+    blas = config.get("Build Dependencies", {}).get("blas", {})
+    library = " ".join(filter(None, (blas.get("name"), blas.get("version"))))
     return {
         "python": platform.python_version(),
         "system": platform.system(),
@@ -48,8 +64,29 @@ def describe(framework: str, device: str, gpu: str | None = None) -> dict[str, o
         "threads": int(THREADS),
         "device": device,
         "gpu": gpu,
-        "blas": blas_library(),
+        "blas": library or None,
         "packages": {name: version(name) for name in (framework, *PACKAGES)},
+    }
+
+
+def processor(source: Path = Path("/proc/cpuinfo")) -> dict[str, Any]:
+    """Return model, version and instruction sets of the first processor, if known.
+
+    ``version`` is family, model and stepping, because hypervisors shorten model names.
+    Only Linux tells more than the model.
+    """
+    text = source.read_text("utf-8", "replace") if source.exists() else ""
+    lines = (line.partition(":") for line in text.split("\n\n")[0].splitlines())
+    fields = {name.strip(): value.strip() for name, _, value in lines}
+    names = ["cpu family", "model", "stepping"]
+    if "CPU part" in fields:
+        names = ["CPU implementer", "CPU part", "CPU revision"]
+    numbers = [fields[name] for name in names if name in fields]
+    flags = fields.get("flags", fields.get("Features", "")).split()
+    return {
+        "model": fields.get("model name") or platform.processor() or None,
+        "version": ".".join(numbers) or None,
+        "instructions": [name for name in INSTRUCTIONS if name in flags],
     }
 
 
@@ -75,3 +112,12 @@ def version(package: str) -> str | None:
         except importlib.metadata.PackageNotFoundError:
             continue
     return None
+
+
+def start_of_run() -> dict[str, Any]:
+    """Return the time in UTC and the machine's load (None if unknown)."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    try:
+        return {"start": now, "load": round(os.getloadavg()[0], 2)}
+    except (AttributeError, OSError):
+        return {"start": now, "load": None}

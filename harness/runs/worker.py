@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from harness.declarations.declare import Run
 from harness.errors import HarnessError
 from harness.processes import environment
-from harness.records.machine import start_of_run
+from harness.processes.environment import start_of_run
 from harness.records.record import Outcome
 from harness.tasks import backends, part
 from lockstep import __version__, registry

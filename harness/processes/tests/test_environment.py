@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.processes.environment import describe
-from harness.records.machine import processor, start_of_run
+from harness.processes.environment import describe, processor, start_of_run
 
 TEXT = """processor\t: 0
 cpu family\t: 6
