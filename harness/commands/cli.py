@@ -73,29 +73,17 @@ def main() -> None:
     except OSError as error:
         if error.filename is None:
             raise
-        print(f"harness: {unusable(error)}", file=sys.stderr)
+        got, remedy = error.strerror or str(error), "check it, and its permissions"
+        text = sentence(str(error.filename), "a path that can be used", got, remedy)
+        print(f"harness: {text}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        say_interrupted()
+    except (KeyboardInterrupt, SystemExit) as end:
+        # Typer converts Ctrl-C to an exit without a message.
+        if isinstance(end, SystemExit) and end.code != INTERRUPTED:
+            raise
+        kept = sys.argv[1:2] in (["run"], ["bench"])
+        hint = "; what is done is kept, and the same command goes on" if kept else ""
+        print(f"harness: interrupted{hint}.", file=sys.stderr)
         sys.exit(INTERRUPTED)
-    except SystemExit as end:
-        # Typer converts Ctrl-C to this, without a message.
-        if end.code == INTERRUPTED:
-            say_interrupted()
-        raise
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def unusable(error: OSError) -> str:
-    """Return the message about a path that cannot be read, written or executed."""
-    expected, remedy = "a path that can be used", "check it, and its permissions"
-    got = error.strerror or str(error)
-    return sentence(str(error.filename), expected, got, remedy)
-
-
-def say_interrupted() -> None:
-    """Print what Ctrl-C kept: runs and processes are recorded when they end."""
-    goes_on = "; what is done is kept, and the same command goes on"
-    hint = goes_on if sys.argv[1:2] in (["run"], ["bench"]) else ""
-    print(f"harness: interrupted{hint}.", file=sys.stderr)
