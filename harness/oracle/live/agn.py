@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.oracle.live.cases import Case
-from harness.oracle.live.training import constants, make_optimizer, session, state_of
+from harness.oracle.live.training import make_optimizer, session, state_of, tensors
 
 contrib = tf.contrib.opt
 
@@ -33,7 +33,7 @@ def agn(case: Case) -> dict[str, Any]:
     steps = []
     for event in case.inputs["events"]:
         worker = workers[event["worker"]]
-        pairs = zip(constants(event["gradients"], case), worker.local.values())
+        pairs = zip(tensors(event["gradients"], case), worker.local.values())
         train = worker.optimizer.apply_gradients(list(pairs), global_step=counter)
         steps.append((worker, train))
     common = {**workers[0].shared_state(), "global_step": counter}

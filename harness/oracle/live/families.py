@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from harness.oracle.live.cases import Case, array
-from harness.oracle.live.training import Training, constant, session
+from harness.oracle.live.training import Training, session, tensor
 
 contrib = tf.contrib.opt
 experimental = tf.train.experimental
@@ -58,7 +58,7 @@ def clipped_once(case: Case) -> dict[str, Any]:
     recorded = case.inputs["gradients"]
     dtypes = [case.inputs.get("dtype", "float32")] * len(recorded)
     dtypes = case.inputs.get("dtypes", dtypes)
-    gradients = [constant(g, dtype) for g, dtype in zip(recorded, dtypes)]
+    gradients = [tensor(g, dtype) for g, dtype in zip(recorded, dtypes)]
     pairs = [(gradient, f"v{k}") for k, gradient in enumerate(gradients)]
     limit = {"clip_norm": float(case.inputs.get("clip_norm", 0.0))}
     if case.inputs.get("clip_norm_omitted"):

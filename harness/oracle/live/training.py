@@ -32,8 +32,6 @@ def session() -> tf.Session:
         device_count={"GPU": 0},
     )
     config.graph_options.rewrite_options.disable_meta_optimizer = True
-    # Gradients are constants: without this, kernels would run before the session does.
-    config.graph_options.optimizer_options.opt_level = tf.OptimizerOptions.L0
     return tf.Session(config=config)
 
 
@@ -58,7 +56,7 @@ class Training:
         zero = np.int64(0)
         self.counter = tf.Variable(zero, trainable=False, name="global_step")
         self.base = make_optimizer(case.inputs["optimizer"])
-        self.steps = [constants(step, case) for step in case.inputs["gradients"]]
+        self.steps = [tensors(step, case) for step in case.inputs["gradients"]]
 
     def run(
         self, step: Callable[[list[Any]], dict[str, Any]], extra: Any = None
@@ -87,25 +85,34 @@ class Training:
         return {"initial": initial, "steps": steps}
 
 
-def constants(gradients: list[Any], case: Case) -> list[Any]:
+def tensors(gradients: list[Any], case: Case) -> list[Any]:
     """Create the gradients of a step: dense, sparse or absent."""
     return [
-        constant(gradient, variable.dtype, variable.value.shape)
+        tensor(gradient, variable.dtype, variable.value.shape)
         for gradient, variable in zip(gradients, case.variables)
     ]
 
 
-def constant(gradient: Any, dtype: Any, shape: Any = None) -> Any:
+def tensor(gradient: Any, dtype: Any, shape: Any = None) -> Any:
     """Create one gradient for a variable of this shape."""
     if gradient is None:
         return None
     if not isinstance(gradient, dict):
-        return tf.constant(array(gradient, dtype, shape))
-    indices, dense_shape = gradient["indices"], gradient.get("dense_shape")
-    rows = None if shape is None else [len(indices), *shape[1:]]
+        return unknown(array(gradient, dtype, shape))
+    rows = None if shape is None else [len(gradient["indices"]), *shape[1:]]
+    values = array(gradient["values"], dtype, rows)
+    indices = np.array(gradient["indices"], np.int64)
+    dense_shape = gradient.get("dense_shape")
     known = None if dense_shape is None else tf.constant(dense_shape, tf.int64)
-    values = tf.constant(array(gradient["values"], dtype, rows))
-    return tf.IndexedSlices(values, tf.constant(indices, tf.int64), known)
+    return tf.IndexedSlices(unknown(values), unknown(indices), known)
+
+
+def unknown(values: Any) -> Any:
+    """Create a tensor whose values are unknown when the graph is built.
+
+    Otherwise a loss scale would decide then whether a step is skipped.
+    """
+    return tf.placeholder_with_default(values, values.shape)
 
 
 def state_of(optimizer: tf.train.Optimizer, named: dict[str, Any]) -> dict[str, Any]:
