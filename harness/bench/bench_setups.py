@@ -34,7 +34,7 @@ two builds is then part of the difference between processes, and so of the inter
 
 JOB = Job.model_validate_json(sys.stdin.read())
 
-MEASURED: dict[str, list[Any]] = defaultdict(list)
+TIMED: dict[str, list[Any]] = defaultdict(list)
 """Name of a benchmark -> what pytest-benchmark measured for it."""
 
 
@@ -43,7 +43,7 @@ def test_setup(benchmark: Any, pytestconfig: pytest.Config, setup: Setup) -> Non
     """Time the variants of a setup, record them, and tell the parent process."""
     try:
         measure(benchmark, setup)
-        MEASURED[setup.benchmark].append(benchmark.stats)
+        TIMED[setup.benchmark].append(benchmark.stats)
         write(pytestconfig, setup.benchmark)
     except Exception as error:
         tell(setup, f"{type(error).__name__}: {error}".splitlines()[0])
@@ -97,7 +97,7 @@ def write(config: pytest.Config, benchmark: str) -> None:
     commit, dirty = JOB.commit
     content = config.hook.pytest_benchmark_generate_json(
         config=config,
-        benchmarks=MEASURED[benchmark],
+        benchmarks=TIMED[benchmark],
         include_data=True,
         # Nothing that identifies the machine.
         machine_info=introduce(JOB.backend, JOB.device),

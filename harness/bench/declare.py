@@ -197,24 +197,24 @@ def of_optimizer(place: str) -> Benchmark:
         HarnessError: the file cannot be used.
     """
     optimizer = own.described({"file": place})
-    rows = []
-    for backend in ("pytorch", "keras3"):
-        for model, size in (("S400", "400 small tensors"), ("T25M", "23M parameters")):
-            setup = {"model": model, "file": place, "text": optimizer["text"]}
-            alone = Row(
-                backend=backend,
-                setup=setup,
-                peer="adam",
-                what=f"your optimizer, {size}",
-            )
-            wrapped = Row(
-                backend=backend,
-                setup=setup,
-                arm="wrapped",
-                peer="yours",
-                what=f"in the multitask wrapper, {size}",
-            )
-            rows += [alone, wrapped]
+    given = {"file": place, "text": optimizer["text"]}
+    models = {"S400": "400 small tensors", "T25M": "23M parameters"}
+    pairs = (
+        ("ours", "adam", "your optimizer"),
+        ("wrapped", "yours", "in the multitask wrapper"),
+    )
+    rows = [
+        Row(
+            backend=backend,
+            setup={"model": model, **given},
+            arm=arm,
+            peer=peer,
+            what=f"{what}, {size}",
+        )
+        for backend in ("pytorch", "keras3")
+        for model, size in models.items()
+        for arm, peer, what in pairs
+    ]
     return Benchmark(
         name="own_optimizer",
         question="How long does a step of an own optimizer take?",
