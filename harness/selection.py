@@ -23,11 +23,7 @@ ONE_PROCESS = (
     # They share a cluster.
     ("impls/lockstep/ray/tests/",),
     # They share processes in which every script leaves the frameworks as they were.
-    (
-        "harness/tests/test_examples.py",
-        "harness/tests/stacks/test_resume.py",
-        "harness/pages/tests/test_readme.py",
-    ),
+    ("harness/tests/test_examples.py", "harness/pages/tests/test_readme.py"),
 )
 """Groups of files and folders whose tests run in the same process."""
 

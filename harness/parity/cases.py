@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pydantic import TypeAdapter
 
 from harness.errors import HarnessError
 from lockstep.errors import unknown_name
@@ -54,12 +55,16 @@ class Variable:
 
     name: str
     value: Array
-    shape: tuple[int, ...]
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the variable, and of its gradients and slots."""
         return self.value.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the variable."""
+        return self.value.shape
 
 
 @dataclass(frozen=True)
@@ -104,9 +109,7 @@ class Case:
     def variables(self) -> list[Variable]:
         """The variables with their initial values."""
         return [
-            Variable(
-                v["name"], array(v["value"], v["dtype"], v["shape"]), tuple(v["shape"])
-            )
+            Variable(v["name"], array(v["value"], v["dtype"], v["shape"]))
             for v in self.inputs["variables"]
         ]
 
@@ -148,36 +151,42 @@ def array(value: Any, dtype: str, shape: Sequence[int] | None = None) -> Array:
 
 def gradient(value: Any, variable: Variable) -> Gradient:
     """Decode one gradient (dense, sparse or absent) in its variable's dtype."""
-    dtype = str(variable.dtype)
+    return lone_gradient(value, str(variable.dtype), variable.shape)
+
+
+def lone_gradient(
+    value: Any, dtype: str, shape: tuple[int, ...] | None = None
+) -> Gradient:
+    """Decode one gradient. Without ``shape``, it has the shape that was recorded."""
     if value is None:
         return None
     if not isinstance(value, dict):
-        return array(value, dtype, variable.shape)
-    indices = np.array(value["indices"], np.int64)
-    rows = array(value["values"], dtype, (len(indices), *variable.shape[1:]))
+        return array(value, dtype, shape)
+    indices, rows = np.array(value["indices"], np.int64), array(value["values"], dtype)
     dense_shape = value.get("dense_shape")
+    # Without rows, only a shape says how long they would be.
+    row_shape = (shape or dense_shape or rows.shape)[1:]
+    rows = rows.reshape(len(indices), *row_shape)
     return Rows(indices, rows, None if dense_shape is None else tuple(dense_shape))
 
 
+_CASE = TypeAdapter(Case)
+
+
 def _read(path: Path) -> Iterator[Case]:
-    expected = "JSON"
     try:
         content = json.loads(path.read_text("utf-8"))
-        expected = "the keys of FORMAT.md"
         if content["format"] != 1:
-            expected = "format 1"
-            raise ValueError(f"format {content['format']!r}")
-        for number, case in enumerate(content["cases"], start=1):
-            fields = (case["id"], case["kind"], case["inputs"], case["expected"])
-            kinds = tuple(map(type, (content["family"], *fields)))
-            if kinds != (str, str, str, dict, dict):
-                names = ", ".join(kind.__name__ for kind in kinds)
-                raise TypeError(f"values of the kinds {names} in case {number}")
-            yield Case(content["family"], *fields)
+            raise ValueError(f"expected format 1, got format {content['format']!r}")
+        for case in content["cases"]:
+            fields = {**case, "family": content["family"]}
+            yield _CASE.validate_python(fields)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        # In one line, without the value and the address that pydantic adds.
+        why = " ".join(str(error).partition(" [type=")[0].split())
         raise HarnessError(
-            f"golden file {path.name}: expected {expected}, got "
-            f"{type(error).__name__} ({error}); restore the file from its source."
+            f"golden file {path.name}: expected JSON with the keys of FORMAT.md, got "
+            f"{type(error).__name__} ({why}); restore the file from its source."
         ) from error
 
 

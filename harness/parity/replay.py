@@ -1,43 +1,32 @@
 """Replay one case on one backend and judge every quantity after every step.
 
-A backend with ``strict`` is compared with the recording. One without it has only its
-default: :func:`judge` compares this with the recording too, and in a case to which an
-entry of ``differences.toml`` applies, with the default of the reference or with the
-framework's own rule. On a backend with it, :func:`agree` compares the default with
-strict: a case without a listed difference must give the same bits. The entries
-``between_modes`` of ``tolerances.toml`` allow exceptions, with the reason.
+What is right is, in :func:`judge`, the recording for a backend with ``strict``. One
+without it has only its default: it must give the recording too, or, in a case to which
+an entry of ``differences.toml`` applies, what is documented there. In :func:`agree`,
+what is right for the default of a backend is what its ``strict`` gives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from dataclasses import replace as changed
-from itertools import zip_longest
 
 import numpy as np
 
 from harness.parity import drivers
 from harness.parity.cases import CannotInterpretError, Case
-from harness.parity.distance import (
-    Comparison,
-    Distance,
-    State,
-    compare,
-    distance,
-    divergence,
-)
+from harness.parity.distance import Comparison, State, compare, divergence
 from harness.parity.drivers import framework_rules
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BY_FAMILY
 from harness.parity.row import Against, Row, Status
 from harness.parity.tables import (
-    Difference,
-    Tolerance,
+    Entry,
     differences,
     excuse,
     excused_quantities,
-    floor,
     tolerance,
 )
 from lockstep import errors
@@ -48,37 +37,64 @@ WITHOUT_STRICT = frozenset(b.name for b in BACKENDS.values() if not b.has_strict
 
 Replay = tuple[list[State], Exception | None]
 """The states of a replay, and the error if it ended in one."""
+Judged = tuple[Row, Sequence[Comparison]]
+"""The row of a case, and all comparisons behind it."""
 
 
-def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Row:
-    """Replay ``case`` and judge it: under strict, or else the default.
+@dataclass(frozen=True)
+class Right:
+    """What is right in a case, and how near to it a replay must be.
 
-    It must give the recording. If a difference of the default is listed, it must give
-    what is documented, which may be the recording all the same.
+    Attributes:
+        states: after each step; None if it only matters how the replay ends.
+        error: the classes of error in which it ends; none if it ends without one.
+        allowed: the tolerance.
+        smallest: the absolute difference up to which two values are equal.
+        excused: prefixes of quantities that do not count, with the reasons.
+        against, difference: see :class:`Row`.
     """
+
+    states: Sequence[State] | None
+    error: tuple[type[BaseException], ...]
+    allowed: Entry
+    smallest: float = 0.0
+    excused: Mapping[str, str] = field(default_factory=dict)
+    against: Against = ""
+    difference: str = ""
+
+    def ends_with(self, error: Exception | None) -> bool:
+        """Whether a replay that ended so ended as it should."""
+        return isinstance(error, self.error) if self.error else error is None
+
+
+def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Judged:
+    """Replay ``case`` and judge it: under strict, or else the default."""
     strict = backend not in WITHOUT_STRICT
+    entry = None if strict else difference_of(case, backend, mode)
     with closing(drivers.load(backend, mode, strict, device)) as driver:
-        entry = None if strict else difference_of(case, backend, mode)
         return replay(case, driver, entry)
 
 
-def replay(case: Case, driver: Driver, entry: Difference | None = None) -> Row:
+def replay(case: Case, driver: Driver, entry: Entry | None = None) -> Judged:
     """Replay ``case`` and compare it with the recording, and with what is documented.
 
     ``entry``: the listed difference that applies to the case, if any.
     """
     settled = settled_before(case, driver)
     if settled is not None:
-        return settled
+        return settled, []
     try:
         replayed = replay_states(case, driver)
-        row = changed(_as_recorded(case, driver, *replayed), against="recording")
+        judged = compared(case, driver, replayed, recording(case, driver))
         if entry is None:
-            return row
-        right = _as_documented(case, driver, *replayed, entry)
+            return judged
+        as_documented = compared(
+            case, driver, replayed, documented(case, driver, entry)
+        )
     except CannotInterpretError as unknown:
-        return row_of(case, driver, "failed", f"cannot interpret {unknown}")
-    return row if row.status == right.status == "passed" else right
+        return row_of(case, driver, "failed", f"cannot interpret {unknown}"), []
+    passed = judged[0].status == as_documented[0].status == "passed"
+    return judged if passed else as_documented
 
 
 def settled_before(case: Case, driver: Driver) -> Row | None:
@@ -111,34 +127,20 @@ def replay_states(case: Case, driver: Driver) -> Replay:
     return states, None
 
 
-def recorded(case: Case) -> Iterator[State]:
-    """Yield the recorded states."""
-    states: Iterator[State] = BY_FAMILY[case.family].expectations(case)
-    return states
+def recording(case: Case, driver: Driver) -> Right:
+    """Return the recorded states or error. A subclass of that error will do."""
+    raises = case.expected.get("raises")
+    return Right(
+        states=None if raises else list(BY_FAMILY[case.family].expectations(case)),
+        error=driver.expects(raises) if raises else (),
+        allowed=tolerance(case, driver.backend),
+        smallest=tolerance(case, driver.backend, "floor").size,
+        excused=excused_quantities(case, driver.backend, driver.mode),
+        against="recording",
+    )
 
 
-def outcome(error: Exception | None) -> str:
-    """Return in words how a replay ended."""
-    return "no error" if error is None else f"{type(error).__name__}: {error}"
-
-
-def _as_recorded(
-    case: Case, driver: Driver, states: list[State], error: Exception | None
-) -> Row:
-    if "raises" in case.expected:
-        # The recorded exception class or a subclass.
-        name = case.expected["raises"]
-        if isinstance(error, driver.expects(name)):
-            return row_of(case, driver, "passed")
-        got = "nothing was raised" if error is None else f"got {outcome(error)}"
-        return row_of(case, driver, "failed", f"expected {name}, {got}")
-    if error is not None:
-        return row_of(case, driver, "failed", outcome(error))
-    smallest = floor(case, driver.backend)
-    return _measured(case, driver, compare(case, states, recorded(case), smallest))
-
-
-def difference_of(case: Case, backend: str, mode: str = "") -> Difference | None:
+def difference_of(case: Case, backend: str, mode: str = "") -> Entry | None:
     """Return the listed difference that applies to a case.
 
     It has a rule if an entry that applies has one: the rule is that of an optimizer of
@@ -146,69 +148,107 @@ def difference_of(case: Case, backend: str, mode: str = "") -> Difference | None
     """
     entries = [e for e in differences() if e.concerns(case, backend, mode)]
     rule = next((e.rule for e in entries if e.rule), "")
-    return entries[0]._replace(rule=rule) if entries else None
+    return changed(entries[0], rule=rule) if entries else None
 
 
-def documented(case: Case, entry: Difference) -> Replay:
+def documented(case: Case, driver: Driver, entry: Entry) -> Right:
     """Return what is right in a case to which a listed difference applies.
 
     It is the default of the reference, the rule or the refusal that the entry names.
     """
+    states, refusal = list[State](), None
     if entry.refuses:
-        return [], getattr(errors, entry.refuses)()
-    if entry.rule:
-        made = getattr(framework_rules, entry.rule)()
+        refusal = getattr(errors, entry.refuses)()
     else:
-        made = drivers.load("reference", strict=False)
-    with closing(made) as driver:
-        return replay_states(case, driver)
-
-
-def _as_documented(
-    case: Case,
-    driver: Driver,
-    states: list[State],
-    error: Exception | None,
-    entry: Difference,
-) -> Row:
-    expected, refusal = documented(case, entry)
-    # Another error than our own is no refusal, even if both end in it.
-    refuses = refusal is None or isinstance(refusal, errors.LockstepError)
-    alike = type(error) is type(refusal) and len(states) == len(expected)
-    if not (refuses and alike):
-        reason = f"expected {outcome(refusal)}, got {outcome(error)}"
-        row = row_of(case, driver, "failed", reason)
-    elif not any(expected) and (refusal is not None or "raises" in case.expected):
-        # There is nothing to compare but the refusal, or that there is none now.
-        row = row_of(case, driver, "passed")
-    else:
-        smallest = floor(case, driver.backend) if entry.rule else 0.0
-        compared = compare(case, states, expected, smallest)
-        row = _measured(case, driver, compared, by_rule=bool(entry.rule))
-    if refusal is not None:
-        return changed(row, against="refusal", difference=entry.anchor)
-    against: Against = "framework rule" if entry.rule else "reference"
-    return changed(row, against=against, difference=entry.anchor)
-
-
-def _measured(
-    case: Case, driver: Driver, everything: Iterable[Comparison], by_rule: bool = False
-) -> Row:
-    """Judge the distances of the quantities that the backend has."""
-    compared, left_out = list(everything), []
-    excused = excused_quantities(case, driver.backend, driver.mode, by_rule)
-    for start, why in excused.items():
-        rest = [c for c in compared if not c.quantity.startswith(start)]
-        if len(rest) < len(compared):
-            left_out.append(f"without {start.rstrip('/')}: {why}")
-        compared = rest
-    allowed = tolerance(case, driver.backend, "rule" if by_rule else "tolerance")
-    return verdict(
-        row_of(case, driver, "passed", "; ".join(left_out)), compared, allowed
+        rule = getattr(framework_rules, entry.rule) if entry.rule else None
+        with closing(
+            rule() if rule else drivers.load("reference", strict=False)
+        ) as made:
+            states, refusal = replay_states(case, made)
+    if not isinstance(refusal, errors.LockstepError | None):
+        # Another error is no refusal: two replays that are broken alike are not right.
+        raise CannotInterpretError(f"what is documented: {outcome(refusal)}")
+    backend, by_rule = driver.backend, bool(entry.rule)
+    return Right(
+        states,
+        error=() if refusal is None else (type(refusal),),
+        allowed=tolerance(case, backend, "rule" if by_rule else "tolerance"),
+        smallest=tolerance(case, backend, "floor").size if by_rule else 0.0,
+        excused=excused_quantities(case, backend, driver.mode, by_rule),
+        against="refusal" if refusal else "framework rule" if by_rule else "reference",
+        difference=entry.anchor,
     )
 
 
-def verdict(row: Row, compared: Sequence[Comparison], allowed: Tolerance) -> Row:
+def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
+    """Replay ``case`` in strict and in default mode; ``make_driver`` takes ``strict``.
+
+    A case that may differ in any way is measured, too, and skipped with the reason.
+    """
+    with closing(make_driver(True)) as driver:
+        settled = settled_before(case, driver)
+        if settled is not None:
+            return settled
+        try:
+            states, error = replay_states(case, driver)
+            right = recording(case, driver)
+        except CannotInterpretError as unknown:
+            return row_of(case, driver, "failed", f"cannot interpret {unknown}")
+    if error is not None and not right.ends_with(error):
+        # If both modes fail in the same way, that is not agreement.
+        return row_of(case, driver, "failed", f"under strict {outcome(error)}")
+    limit = _between_modes(case, driver.backend)
+    strict = Right(states, () if error is None else (type(error),), limit)
+    with closing(make_driver(False)) as driver:
+        row, _ = compared(case, driver, replay_states(case, driver), strict)
+    if row.max_ulp is None:  # Both refuse it.
+        row = changed(row, max_ulp=0.0, max_ulp_raw=0.0)
+    if np.isinf(limit.ulp):
+        reason = f"differs by design: {limit.reason}"
+        row = changed(row, status="skipped", reason=reason)
+    return row if row.status == "failed" else changed(row, first_divergence=None)
+
+
+def _between_modes(case: Case, backend: str) -> Entry:
+    """Return the largest allowed distance between the modes of a backend in a case."""
+    named = [entry for entry in differences() if entry.concerns(case, backend)]
+    limits = [tolerance(case, backend, "between_modes"), *named]
+    return max(limits, key=lambda limit: limit.ulp)
+
+
+def compared(case: Case, driver: Driver, replayed: Replay, right: Right) -> Judged:
+    """Compare a replay with what is right: how it ended, then every quantity."""
+    states, error = replayed
+    row = changed(
+        row_of(case, driver, "passed"),
+        against=right.against,
+        difference=right.difference,
+    )
+    expected = right.states
+    # Without an error both took every step.
+    count_differs = error and expected is not None and len(states) != len(expected)
+    if not right.ends_with(error) or count_differs:
+        names = " or ".join(kind.__name__ for kind in right.error) or "no error"
+        reason = f"expected {names}, got {outcome(error)} after {len(states)} steps"
+        far = changed(row, status="failed", reason=reason)
+        return changed(far, max_ulp=np.inf, max_ulp_raw=np.inf), []
+    if expected is None:
+        return row, []
+    if not any(expected) and (error or "raises" in case.expected):
+        # There is nothing to compare but the refusal, or that there is none now.
+        return row, []
+    everything = list(compare(case, states, expected, right.smallest))
+    left, notes = everything, []
+    for start, why in right.excused.items():
+        rest = [c for c in left if not c.quantity.startswith(start)]
+        if len(rest) < len(left):
+            notes.append(f"without {start.rstrip('/')}: {why}")
+        left = rest
+    row = changed(row, reason="; ".join(notes))
+    return verdict(row, left, right.allowed), everything
+
+
+def verdict(row: Row, compared: Sequence[Comparison], allowed: Entry) -> Row:
     """Complete a row. It passes if no distance is beyond the tolerance."""
 
     def size(comparison: Comparison) -> float:
@@ -240,55 +280,6 @@ def row_of(case: Case, driver: Driver, status: Status, reason: str = "") -> Row:
     return Row(*fields, status, reason)
 
 
-def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
-    """Replay ``case`` in strict and in default mode; ``make_driver`` takes ``strict``.
-
-    A case that may differ in any way is measured, too, and skipped with the reason.
-    """
-    with closing(make_driver(True)) as driver:
-        settled = settled_before(case, driver)
-        if settled is not None:
-            return settled
-        try:
-            strict = replay_states(case, driver)
-            errors = driver.expects(case.expected.get("raises", ""))
-        except CannotInterpretError as unknown:
-            return row_of(case, driver, "failed", f"cannot interpret {unknown}")
-    if strict[1] is not None and not (
-        "raises" in case.expected and isinstance(strict[1], errors)
-    ):
-        # If both modes fail in the same way, that is not agreement.
-        return row_of(case, driver, "failed", f"under strict {outcome(strict[1])}")
-    with closing(make_driver(False)) as driver:
-        default = replay_states(case, driver)
-    limit = _limit(case, driver.backend)
-    compared = list(_pairs_of(strict, default))
-    row = verdict(row_of(case, driver, "passed"), compared, limit)
-    if np.isinf(limit.ulp):
-        reason = f"differs by design: {limit.reason}"
-        return changed(row, status="skipped", reason=reason, first_divergence=None)
-    return row if row.status == "failed" else changed(row, first_divergence=None)
-
-
-def _limit(case: Case, backend: str) -> Tolerance:
-    """Return the largest allowed distance between the modes of a backend in a case."""
-    named = [entry for entry in differences() if entry.concerns(case, backend)]
-    between = tolerance(case, backend, "between_modes")
-    limits = [between, *(Tolerance(entry.ulp, entry.reason) for entry in named)]
-    return max(limits, key=lambda limit: limit.ulp)
-
-
-def _pairs_of(strict: Replay, default: Replay) -> Iterator[Comparison]:
-    """Yield a comparison of the replays' errors, then one for each quantity."""
-    ends = [np.array(outcome(e).partition(":")[0]) for _, e in (default, strict)]
-    yield Comparison(0, "the error", ends[0], ends[1], distance(ends[0], ends[1]))
-    for step, (right, left) in enumerate(zip_longest(strict[0], default[0])):
-        for name in {**(right or {}), **(left or {})}:
-            ours, expected = (left or {}).get(name), (right or {}).get(name)
-            if ours is None or expected is None:
-                nothing = np.array("nothing")
-                apart = Distance(np.inf, np.inf, ())
-                yield Comparison(step, name, ours, nothing, apart)
-            else:
-                apart = distance(ours, expected)
-                yield Comparison(step, name, ours, expected, apart)
+def outcome(error: Exception | None) -> str:
+    """Return in words how a replay ended."""
+    return "no error" if error is None else f"{type(error).__name__}: {error}"

@@ -6,6 +6,8 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from pydantic import TypeAdapter
+
 Status = Literal["passed", "failed", "skipped"]
 Against = Literal["", "recording", "reference", "framework rule", "refusal"]
 
@@ -64,19 +66,12 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return the row as a JSON object. Infinity becomes a string."""
-        content = asdict(self)
-        for key in ("max_ulp", "max_ulp_raw"):
-            if content[key] is not None and math.isinf(content[key]):
-                content[key] = "inf"
-        return content
+        return {k: "inf" if v == math.inf else v for k, v in asdict(self).items()}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Row:
         """Build a row from JSON."""
-        fields = dict(content)
-        for key in ("max_ulp", "max_ulp_raw"):
-            if fields[key] is not None:
-                fields[key] = float(fields[key])
-        if fields["first_divergence"] is not None:
-            fields["first_divergence"] = Divergence(**fields["first_divergence"])
-        return cls(**fields)
+        return _ROW.validate_python(content)
+
+
+_ROW = TypeAdapter(Row)

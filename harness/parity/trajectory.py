@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, Variable, array, gradient
+from harness.parity.cases import (
+    CannotInterpretError,
+    Case,
+    Variable,
+    array,
+    gradient,
+    lone_gradient,
+)
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.optimizers import RULES, OptimizerSpec
@@ -17,8 +24,16 @@ State = Mapping[str, Array]
 
 ABSENT = np.array("absent")
 """What stands for a gradient that is None."""
-COUNTERS = ("iteration", "last_overflow_iteration")
-"""The quantities of an automatic loss scaler that are whole numbers."""
+COUNTERS = (
+    "global_step local_step good_steps iteration last_overflow_iteration "
+    "update_op_value"
+).split()
+"""Scalars that are int64; the others are float32."""
+FLOATS = ("learning_rate_used", "loss_scale")
+FACTS = (
+    "dtype loss_scale_class name raises repr should_apply_gradients update_should_apply"
+).split()
+"""Texts and flags."""
 EARLY = (
     "learning_rate_used",
     "masters",
@@ -27,13 +42,13 @@ EARLY = (
     "scaler",
 )
 """Quantities that are compared before the others of a step, in this order."""
-SCALARS = {
-    "learning_rate_used": "float32",
-    "global_step": "int64",
-    "local_step": "int64",
-    "loss_scale": "float32",
-    "good_steps": "int64",
-}
+
+
+class Rule(NamedTuple):
+    """The rule of a base optimizer, and its arguments with defaults."""
+
+    spec: OptimizerSpec
+    arguments: Mapping[str, Any]
 
 
 class Training:
@@ -45,12 +60,11 @@ class Training:
             raise CannotInterpretError(f"the optimizer {name!r}")
         kind = case.inputs.get("variable_kind")
         self.driver = driver
-        self.spec = RULES[name]
+        self.rule = Rule(RULES[name], RULES[name].bind((), args))
         self.recorded: Sequence[Variable] = case.variables
         self.variables = [driver.variable(v.name, v.value, kind) for v in self.recorded]
         self.counter = driver.counter()
         self.base = driver.optimizer(name, args, self.variables)
-        self.bound = self.spec.bind((), args)
         self.steps = [
             [gradient(g, v) for g, v in zip(step, self.recorded, strict=True)]
             for step in case.inputs["gradients"]
@@ -73,18 +87,11 @@ class Training:
         The gradients that ``function`` returns are added to the state under their
         names. The training operation, if the backend has one, has an empty name.
         """
-        names: list[str] = []
-
-        def results(gradients: list[Any]) -> list[Any]:
-            named = function(gradients)
-            names[:] = list(named)
-            return list(named.values())
-
-        step = self.driver.compile(results)
+        step = self.driver.compile(function)
         for gradients in self.steps:
-            arrays = step(gradients)
+            results = step(gradients)
             state = dict(self.state(optimizer))
-            for name, value in zip(names, arrays, strict=True):
+            for name, value in results.items():
                 state |= flat(name, value) if name else {}
             yield state
 
@@ -93,49 +100,58 @@ class Training:
         return self.read(optimizer, self.recorded, self.variables)
 
     def read(
-        self, optimizer: Any, recorded_ones: Sequence[Variable], variables: list[Any]
+        self, optimizer: Any, recorded: Sequence[Variable], variables: list[Any]
     ) -> State:
         """Read these variables, which ``optimizer`` updates, and its whole state."""
-        driver = self.driver
-        state = {"global_step": driver.read(self.counter)}
-        rule = optimizer, self.spec, self.bound
-        for recorded, variable in zip(recorded_ones, variables, strict=True):
-            state[f"variables/{recorded.name}"] = driver.read(variable)
-            state |= slots_of(driver, variable, recorded, *rule)
-        for name, scalar in driver.shared(optimizer).items():
-            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
-        return state
+        return {
+            "global_step": self.driver.read(self.counter),
+            **trained_state(self.driver, optimizer, self.rule, recorded, variables),
+            **scalars("non_slots", self.driver.shared(optimizer)),
+        }
 
 
-def slots_of(
+def trained_state(
     driver: Driver,
-    variable: Any,
-    recorded: Variable,
     optimizer: Any,
-    spec: OptimizerSpec,
-    bound: Mapping[str, Any],
-) -> dict[str, Array]:
-    """Read the slots of one variable. One that is not created has its first value."""
-    state = {}
-    for slot in spec.active_slots(bound):
-        value = driver.slot(optimizer, variable, slot.name)
-        shape = () if slot.scalar else recorded.shape
-        dtype = np.float32 if slot.scalar else recorded.dtype
-        filled = np.full(shape, spec.initial_value(slot, bound), dtype)
-        state[f"slots/{slot.name}/{recorded.name}"] = (
-            filled if value is None else np.asarray(value)
-        )
+    rule: Rule,
+    recorded: Sequence[Variable],
+    variables: Sequence[Any],
+) -> State:
+    """Read variables and their slots."""
+    state: dict[str, Array] = {}
+    for one, variable in zip(recorded, variables, strict=True):
+        state[f"variables/{one.name}"] = driver.read(variable)
+        state |= slots_of(driver, optimizer, rule, one, variable)
     return state
 
 
-def scaler_state(values: Mapping[str, Any]) -> dict[str, Array]:
-    """Return the state of an automatic loss scaler as quantities."""
-    return {
-        f"scaler/{name}": array(
-            np.asarray(value).tolist(), "int64" if name in COUNTERS else "float32"
-        )
-        for name, value in values.items()
-    }
+def slots_of(
+    driver: Driver, optimizer: Any, rule: Rule, recorded: Variable, variable: Any
+) -> dict[str, Array]:
+    """Read the slots of one variable. One that is not created has its first value."""
+    state = {}
+    for slot in rule.spec.active_slots(rule.arguments):
+        value = driver.slot(optimizer, variable, slot.name)
+        if value is None:
+            shape = () if slot.scalar else recorded.shape
+            dtype = np.float32 if slot.scalar else recorded.dtype
+            first = rule.spec.initial_value(slot, rule.arguments)
+            value = np.full(shape, first, dtype)
+        state[f"slots/{slot.name}/{recorded.name}"] = np.asarray(value)
+    return state
+
+
+def scalar(name: str, value: Any) -> Array:
+    """Return a scalar in the dtype that goes with its name."""
+    return array(np.asarray(value).tolist(), "int64" if name in COUNTERS else "float32")
+
+
+def scalars(prefix: str, values: Mapping[str, Any]) -> dict[str, Array]:
+    """Return scalars as quantities."""
+    return {f"{prefix}/{name}": scalar(name, value) for name, value in values.items()}
+
+
+# -- what was recorded -----------------------------------------------------------------
 
 
 def recorded_trajectory(case: Case) -> Iterator[State]:
@@ -148,43 +164,57 @@ def recorded_trajectory(case: Case) -> Iterator[State]:
 def recorded_state(
     step: Mapping[str, Any],
     variables: Mapping[str, Variable],
-    wide: Mapping[str, Variable] | None = None,
+    masters: Mapping[str, Variable] | None = None,
 ) -> State:
     """Flatten one recorded state. Each quantity keeps its own dtype.
 
-    ``wide``: the variables with the dtype of their masters, slots and sums, if they
+    ``masters``: the variables with the dtype of their masters, slots and sums, if they
     have masters; the model then comes last.
     """
+    last = () if masters is None else ("variables", "model")
+    first = [key for key in EARLY if key in step]
+    others = [key for key in step if key not in (*first, *last)]
     state: dict[str, Array] = {}
-    late = () if wide is None else ("variables", "model")
-    wide = variables if wide is None else wide
-    for key in sorted(step, key=lambda k: (k in late, (*EARLY, k).index(k))):
-        value = step[key]
-        if key in SCALARS:
-            state[key] = array(value, SCALARS[key])
-        elif key in ("variables", "model"):
-            state |= of_variables(key, value, variables)
-        elif key in ("masters", "gradient_accumulators", "accumulators"):
-            state |= of_variables(key, value, wide)
-        elif key == "slots":
+    for key in (*first, *others, *(key for key in last if key in step)):
+        state |= _decoded(key, step[key], variables, masters or variables)
+    return state
+
+
+def _decoded(
+    key: str,
+    value: Any,
+    variables: Mapping[str, Variable],
+    masters: Mapping[str, Variable],
+) -> State:
+    """Return the quantities of one key of a recorded state."""
+    state: dict[str, Array] = {}
+    match key:
+        case "variables" | "model":
+            return of_variables(key, value, variables)
+        case "masters" | "gradient_accumulators" | "accumulators":
+            return of_variables(key, value, masters)
+        case "slots":
             for slot, named in value.items():
-                state |= of_variables(f"slots/{slot}", named, wide)
-        elif key == "non_slots":
-            for name, scalar in value.items():
-                state[f"non_slots/{name}"] = array(scalar, "float32")
-        elif key == "ema_variable":
-            for name, scalar in value.items():
-                state[f"slots/second_moment/{name}"] = array(scalar, "float32")
-        elif key == "scaler":
-            state |= scaler_state(value)
-        elif key in ("unscaled_gradients", "gradients_for_apply"):
-            for name, entry in zip(wide, value, strict=True):
-                state |= flat(f"unscaled_gradients/{name}", gradient(entry, wide[name]))
-        elif key == "global_norm":
+                state |= of_variables(f"slots/{slot}", named, masters)
+        case "non_slots" | "scaler":
+            return scalars(key, value)
+        case "ema_variable":
+            return scalars("slots/second_moment", value)
+        case "config":
+            for name, entry in value.items():
+                number = float(entry) if isinstance(entry, str) else entry
+                state[f"config/{name}"] = np.asarray(number)
+        case "unscaled_gradients" | "gradients_for_apply":
+            for name, entry in zip(masters, value, strict=True):
+                one = gradient(entry, masters[name])
+                state |= flat(f"unscaled_gradients/{name}", one)
+        case "global_norm":
             state[key] = array(value, str(next(iter(variables.values())).dtype))
-        elif key == "raises":
-            state[key] = np.array(value)
-        else:
+        case _ if key in (*COUNTERS, *FLOATS):
+            state[key] = scalar(key, value)
+        case _ if key in FACTS:
+            state[key] = np.asarray(value)
+        case _:
             raise CannotInterpretError(f"the recorded quantity {key!r}")
     return state
 
@@ -218,19 +248,9 @@ def flat_list(key: str, gradients: Sequence[Gradient]) -> dict[str, Array]:
 
 
 def lone_gradients(values: Any, dtypes: Any) -> list[Gradient]:
-    """Decode gradients without variables: each has its own shape."""
-    return [_lone(*entry) for entry in zip(values, dtypes, strict=True)]
-
-
-def _lone(value: Any, dtype: str | None) -> Gradient:
-    if value is None or dtype is None:
-        return None
-    if not isinstance(value, dict):
-        return array(value, dtype)
-    # Without rows and without a dense shape, the length of a row is unknown.
-    rows = array(value["values"], dtype)
-    shape = value.get("dense_shape") or [0, *rows.shape[1:]]
-    return gradient(value, Variable("", np.empty(shape, dtype), tuple(shape)))
+    """Decode gradients without variables; one without a dtype is absent."""
+    pairs = zip(values, dtypes, strict=True)
+    return [lone_gradient(value, dtype) if dtype else None for value, dtype in pairs]
 
 
 def has_master(dtype: str) -> bool:

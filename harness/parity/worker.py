@@ -2,34 +2,23 @@
 
 ``python -m harness.parity.worker BACKEND MODE GOLDEN DEVICE [--explain] [--default]``
 reads case ids from standard input, one per line, and writes one JSON row per line to
-standard output. With ``--default``, a row compares the default with strict.
-A backend without strict is judged on its default.
+standard output. With ``--default``, a row compares the default with strict, else see
+:func:`harness.parity.replay.judge`. ``--explain`` adds every compared quantity.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
 from harness.parity import drivers
-from harness.parity.cases import Case, read_cases
-from harness.parity.distance import State, compare, divergence
-from harness.parity.drivers.protocol import Driver
-from harness.parity.replay import (
-    WITHOUT_STRICT,
-    agree,
-    difference_of,
-    documented,
-    judge,
-    recorded,
-    replay_states,
-)
-from harness.parity.row import Row
+from harness.parity.cases import read_cases
+from harness.parity.distance import Comparison, divergence
+from harness.parity.replay import agree, judge
 from harness.processes.child import unsearched
 
 OPTIONAL = ("matplotlib", "pandas", "sklearn")
@@ -41,40 +30,27 @@ def main(arguments: list[str]) -> None:
     backend, mode, golden, device = arguments[:4]
     cases = {case.id: case for case in read_cases(Path(golden))}
     # A new driver for every replay, so that no state is shared.
-    strict = backend not in WITHOUT_STRICT
     make_driver = partial(drivers.load, backend, mode, device=device)
     sys.modules.update(dict.fromkeys(OPTIONAL))  # type: ignore[arg-type]
     with unsearched():
-        make_driver(strict).close()
+        make_driver().close()
     for identifier in filter(None, sys.stdin.read().split("\n")):
         case = cases[identifier]
         if "--default" in arguments:
             row = agree(case, make_driver)
+            compared: Sequence[Comparison] = []
         else:
-            row = judge(case, backend, mode, device)
+            row, compared = judge(case, backend, mode, device)
         content = row.as_json()
         if "--explain" in arguments:
-            with closing(make_driver(strict)) as driver:
-                content["explanation"] = explain(case, driver, row)
+            content["explanation"] = list(map(_explanation, compared))
         print(json.dumps(content), flush=True)
 
 
-def explain(case: Case, driver: Driver, row: Row) -> list[dict[str, object]]:
-    """Return every compared quantity at its worst element, with hexadecimal values."""
-    if "raises" in case.expected and row.against == "recording":
-        return []
-    expected: Iterable[State] = recorded(case)
-    entry = difference_of(case, driver.backend)
-    if entry is not None and row.against != "recording":
-        expected = documented(case, entry)[0]
-    return [
-        {
-            **asdict(divergence(comparison)),
-            "ulp": str(comparison.distance.ulp),
-            "raw": str(comparison.distance.raw),
-        }
-        for comparison in compare(case, replay_states(case, driver)[0], expected)
-    ]
+def _explanation(comparison: Comparison) -> dict[str, object]:
+    """Return a quantity at its worst element, with hexadecimal values."""
+    ulp, raw, _ = comparison.distance
+    return {**asdict(divergence(comparison)), "ulp": str(ulp), "raw": str(raw)}
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def rows() -> list[Row]:
     """Four families, replayed on the reference."""
     families = ["base_optimizers", "multitask", "multitask_clip", "larc"]
     reference = drivers.load("reference")
-    return [replay(case, reference) for case in read_cases(GOLDEN, families)]
+    return [replay(case, reference)[0] for case in read_cases(GOLDEN, families)]
 
 
 @pytest.fixture

@@ -1,14 +1,14 @@
 """What is right where a framework has rules of its own: the same rules in NumPy.
 
-``differences.toml`` names `keras_rules` or `own_powers`, which return a driver. Each
-rule of Keras is ``update_step`` of the optimizer's module in ``keras/src/optimizers``
-(Keras 3.15), operation by operation and in the same dtype: ``adam.py``, ``sgd.py``,
-``rmsprop.py``, ``adagrad.py`` and ``ftrl.py``. Weight decay is
-``_apply_weight_decay`` of ``base_optimizer.py``, which also counts ``iterations``: one
-count for all variables, for every call that is not skipped for infinities. A sparse
-gradient updates every row, because the subtraction from a slot makes it dense. Numbers
-stay Python floats until they meet an array, so 1 - beta is a float64 difference.
-TensorFlow's kernels flush subnormals.
+``differences.toml`` names a driver of this module. Each rule of Keras is
+``update_step`` of the optimizer's module in ``keras/src/optimizers`` (Keras 3.15),
+operation by operation and in the same dtype: ``adam.py``, ``sgd.py``, ``rmsprop.py``,
+``adagrad.py`` and ``ftrl.py``. Weight decay is ``_apply_weight_decay`` of
+``base_optimizer.py``, which also counts ``iterations``: one count for all variables,
+for every call that is not skipped for infinities. A sparse gradient updates every row,
+because the subtraction from a slot makes it dense. Numbers stay Python floats until
+they meet an array, so 1 - beta is a float64 difference. TensorFlow's kernels flush
+subnormals.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from harness.parity.drivers.reference import NumpyDriver
-from lockstep import reference, registry
+from lockstep import reference
 from lockstep.interface import Array, Rows
 from lockstep.optimizers import OPTIMIZERS
 from lockstep.pipeline import base_of
@@ -30,19 +30,85 @@ from lockstep.reference import arrays, loss_scaling, multitask, variable_clippin
 from lockstep.reference.agn import Center
 from lockstep.reference.arrays import Variable, densify
 from lockstep.reference.arrays import flush_subnormals as flushed
-from lockstep.reference.optimizers import RuleOptimizer, Slots
+from lockstep.reference.optimizers import RuleOptimizer, Slots, Updated
+from lockstep.reference.optimizers import adam as moments_of_adam
 
-Updated = tuple[Array, dict[str, Array]]
+
+def sgd(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """m = mu m - lr g; w += m, or mu m - lr g. Without momentum there is no slot."""
+    if h.momentum == 0:
+        return w - g * h.learning_rate, {}
+    m = slots["momentum"] * h.momentum - g * h.learning_rate
+    change = m * h.momentum - g * h.learning_rate if h.use_nesterov else m
+    return w + change, {"momentum": m}
+
+
+def adam(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """Take TensorFlow 1's order of operations, and powers from the count of steps."""
+    number = type(h.step)
+    h.beta1_power, h.beta2_power = number(h.beta1) ** h.step, number(h.beta2) ** h.step
+    return moments_of_adam(h, w, slots, g)
+
+
+def adamw(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """w -= w decay lr, then Adam."""
+    return adam(h, w - w * h.weight_decay * h.learning_rate, slots, g)
+
+
+def adagrad(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """acc += g^2; w -= lr g / sqrt(acc): epsilon is 0."""
+    total = slots["accumulator"] + g * g
+    return w - h.learning_rate * g / np.sqrt(total), {"accumulator": total}
+
+
+def rmsprop(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """v = d v + (1 - d) g^2; m = mu m + lr g / sqrt(v [- mg^2] + eps); w -= m.
+
+    Without momentum there is no such slot.
+    """
+    rms = h.decay * slots["rms"] + (1 - h.decay) * (g * g)
+    new, spread = {"rms": rms}, rms
+    if h.centered:
+        new["mg"] = h.decay * slots["mg"] + (1 - h.decay) * g
+        spread = rms - new["mg"] * new["mg"]
+    change = h.learning_rate * g / np.sqrt(spread + h.epsilon)
+    if h.momentum > 0:
+        change = new["momentum"] = h.momentum * slots["momentum"] + change
+    return w - change, new
+
+
+def ftrl(h: Any, w: Array, slots: Slots, g: Array) -> Updated:
+    """n = acc + g^2; linear += G - (n^-p - acc^-p) / lr w; w = (clip - linear) / q.
+
+    G = g + 2 s w and q = n^-p / lr + 2 l2. At a rate of 0 lockstep takes no step.
+    """
+    lr, power = h.learning_rate, -h.learning_rate_power
+    if lr == 0:
+        return w, slots
+    l1, l2 = h.l1_regularization_strength, h.l2_regularization_strength
+    total = slots["accum"] + g * g
+    shrunk = g + 2 * h.l2_shrinkage_regularization_strength * w
+    powers = total**power, slots["accum"] ** power
+    linear = slots["linear"] + (shrunk - (powers[0] - powers[1]) / lr * w)
+    value = (np.clip(linear, -l1, l1) - linear) / (powers[0] / lr + 2 * l2)
+    return value, {"accum": total, "linear": linear}
+
+
+RULES: Mapping[str, Callable[..., Updated]] = {
+    "Momentum": sgd,
+    "Adam": adam,
+    "AdamW": adamw,
+    "Adagrad": adagrad,
+    "RMSProp": rmsprop,
+    "Ftrl": ftrl,
+}
+"""TensorFlow 1's name of a rule -> Keras' rule."""
+WIDENED = ("Adam", "AdamW", "RMSProp")
+"""Rules that compute half precision, and have their slots, in float32."""
 
 
 class KerasOptimizer(RuleOptimizer):
-    """A rule of Keras under TensorFlow 1's arguments and names of slots.
-
-    ``widens_half``: half precision is computed, and has its slots, in float32.
-    """
-
-    update_step: ClassVar[Callable[..., Updated]]
-    widens_half = True
+    """A rule of Keras under TensorFlow 1's arguments and names of slots."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -50,7 +116,8 @@ class KerasOptimizer(RuleOptimizer):
 
     def working_dtype(self, dtype: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of slots and arithmetic."""
-        return np.promote_types(dtype, np.float32) if self.widens_half else dtype
+        widens = self.spec.name in WIDENED
+        return np.promote_types(dtype, np.float32) if widens else dtype
 
     def update(self, gradient: Array | Rows, variable: Variable) -> None:
         """Apply the rule to every row; rows without an index have gradient 0."""
@@ -64,7 +131,7 @@ class KerasOptimizer(RuleOptimizer):
             value, gradient = (
                 flushed(np.asarray(a, dtype)) for a in (variable.value, gradient)
             )
-            rule = type(self).update_step
+            rule = RULES[self.spec.name]
             value, slots = rule(SimpleNamespace(**given), value, slots, gradient)
             self.slots[variable] = {k: flushed(v) for k, v in slots.items()}
             variable.value = flushed(value).astype(variable.dtype)
@@ -74,85 +141,13 @@ class KerasOptimizer(RuleOptimizer):
         self.shared["iterations"] = self.shared["iterations"] + 1
 
 
-def sgd(own: Any, w: Array, slots: dict[str, Array], g: Array) -> Updated:
-    """m = mu m - lr g; w += m, or mu m - lr g. Without momentum there is no slot."""
-    if own.momentum == 0:
-        return w - g * own.learning_rate, {}
-    m = slots["momentum"] * own.momentum - g * own.learning_rate
-    change = m * own.momentum - g * own.learning_rate if own.use_nesterov else m
-    return w + change, {"momentum": m}
-
-
-def adam(own: Any, w: Array, slots: dict[str, Array], g: Array) -> Updated:
-    """m += (g - m)(1 - b1); v += (g^2 - v)(1 - b2); w -= m a / (sqrt(v) + eps)."""
-    number = type(own.step)
-    power1, power2 = number(own.beta1) ** own.step, number(own.beta2) ** own.step
-    alpha = own.learning_rate * np.sqrt(1 - power2) / (1 - power1)
-    m = slots["m"] + (g - slots["m"]) * (1 - own.beta1)
-    v = slots["v"] + (g * g - slots["v"]) * (1 - own.beta2)
-    return w - (m * alpha) / (np.sqrt(v) + own.epsilon), {"m": m, "v": v}
-
-
-def adamw(own: Any, w: Array, slots: dict[str, Array], g: Array) -> Updated:
-    """w -= w decay lr, then Adam."""
-    return adam(own, w - w * own.weight_decay * own.learning_rate, slots, g)
-
-
-def adagrad(own: Any, w: Array, slots: dict[str, Array], g: Array) -> Updated:
-    """acc += g^2; w -= lr g / sqrt(acc): epsilon is 0."""
-    total = slots["accumulator"] + g * g
-    return w - own.learning_rate * g / np.sqrt(total), {"accumulator": total}
-
-
-def rmsprop(own: Any, w: Array, slots: dict[str, Array], g: Array) -> Updated:
-    """v = d v + (1 - d) g^2; m = mu m + lr g / sqrt(v [- mg^2] + eps); w -= m.
-
-    Without momentum there is no such slot.
-    """
-    rms = own.decay * slots["rms"] + (1 - own.decay) * (g * g)
-    new, spread = {"rms": rms}, rms
-    if own.centered:
-        new["mg"] = own.decay * slots["mg"] + (1 - own.decay) * g
-        spread = rms - new["mg"] * new["mg"]
-    change = own.learning_rate * g / np.sqrt(spread + own.epsilon)
-    if own.momentum > 0:
-        change = new["momentum"] = own.momentum * slots["momentum"] + change
-    return w - change, new
-
-
-def ftrl(own: Any, w: Array, slots: dict[str, Array], g: Array) -> Updated:
-    """n = acc + g^2; linear += G - (n^-p - acc^-p) / lr w; w = (clip - linear) / q.
-
-    G = g + 2 s w and q = n^-p / lr + 2 l2. At a rate of 0 lockstep takes no step.
-    """
-    lr, power = own.learning_rate, -own.learning_rate_power
-    if lr == 0:
-        return w, slots
-    l1, l2 = own.l1_regularization_strength, own.l2_regularization_strength
-    total = slots["accum"] + g * g
-    shrunk = g + 2 * own.l2_shrinkage_regularization_strength * w
-    powers = total**power, slots["accum"] ** power
-    linear = slots["linear"] + (shrunk - (powers[0] - powers[1]) / lr * w)
-    value = (np.clip(linear, -l1, l1) - linear) / (powers[0] / lr + 2 * l2)
-    return value, {"accum": total, "linear": linear}
-
-
-def _class(name: str, rule: Callable[..., Updated], widens: bool = False) -> type[Any]:
-    body = {"spec": OPTIMIZERS[name], "update_step": rule, "widens_half": widens}
-    return type(OPTIMIZERS[name].class_name, (KerasOptimizer,), body)
-
-
 KERAS: Mapping[str, type[Any]] = {
-    "Momentum": _class("Momentum", sgd),
-    "Adam": _class("Adam", adam, widens=True),
-    "AdamW": _class("AdamW", adamw, widens=True),
-    "Adagrad": _class("Adagrad", adagrad),
-    "RMSProp": _class("RMSProp", rmsprop, widens=True),
-    "Ftrl": _class("Ftrl", ftrl),
+    name: type(
+        OPTIMIZERS[name].class_name, (KerasOptimizer,), {"spec": OPTIMIZERS[name]}
+    )
+    for name in RULES
 }
-"""TensorFlow 1's name of a rule -> Keras' rule in NumPy."""
-
-KerasAdam = KERAS["Adam"]
+"""TensorFlow 1's name of a rule -> the optimizer."""
 
 
 class Counting(reference.MultitaskOptimizerWrapper):
@@ -175,15 +170,36 @@ FLUSHING: tuple[tuple[Any, str, Callable[..., Any]], ...] = (
 """Module of the reference, name, and what flushes subnormals in its place."""
 
 
-class KerasDriver(NumpyDriver):
-    """The reference as Keras runs it, until the driver is closed."""
+class OwnPowers(Center):
+    """A center that applies a push with its own powers instead of the worker's."""
+
+    powers: Slots | None = None
+
+    def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
+        """Apply mean gradients with the worker's optimizer and the center's powers."""
+        base = base_of(optimizer)
+        workers = base.shared
+        base.shared = self.powers or type(base)(**base.arguments).shared
+        super().push(changes, optimizer)
+        self.powers, base.shared = base.shared, workers
+
+
+class OwnPowersDriver(NumpyDriver):
+    """The reference's default with such a center, as PyTorch and Keras have it."""
+
+    make_center = OwnPowers
+
+    def __init__(self, names: Any = reference) -> None:
+        super().__init__(names)
+
+
+class KerasDriver(OwnPowersDriver):
+    """The reference's default around Keras' own rules, until the driver is closed."""
 
     def __init__(self) -> None:
         classes = {rule.__name__: rule for rule in KERAS.values()}
         own = {"MultitaskOptimizerWrapper": Counting, "optimize_loss": self.optimize}
-        names: Any = SimpleNamespace(**{**vars(reference), **classes, **own})
-        super().__init__(names)
-        self.make_center = OwnPowers
+        super().__init__(SimpleNamespace(**{**vars(reference), **classes, **own}))
         self.changes = ExitStack()
         for change in FLUSHING:
             self.changes.enter_context(mock.patch.object(*change))
@@ -201,29 +217,3 @@ class KerasDriver(NumpyDriver):
     def close(self) -> None:
         """Let the default keep subnormals again."""
         self.changes.close()
-
-
-def keras_rules() -> NumpyDriver:
-    """Return the reference's default around Keras' own rules."""
-    return KerasDriver()
-
-
-class OwnPowers(Center):
-    """A center that applies a push with its own powers instead of the worker's."""
-
-    powers: Slots | None = None
-
-    def push(self, changes: Mapping[str, Array], optimizer: Any = None) -> None:
-        """Apply mean gradients with the worker's optimizer and the center's powers."""
-        base = base_of(optimizer)
-        workers = base.shared
-        base.shared = self.powers or type(base)(**base.arguments).shared
-        super().push(changes, optimizer)
-        self.powers, base.shared = base.shared, workers
-
-
-def own_powers() -> NumpyDriver:
-    """Return a driver whose workers share such a center, as on PyTorch."""
-    driver = NumpyDriver(registry.load("reference"))
-    driver.make_center = OwnPowers
-    return driver

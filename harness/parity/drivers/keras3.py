@@ -13,21 +13,13 @@ which no recording did.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
-import tensorflow as tf
 
-from harness.parity.drivers.protocol import Step
-from harness.parity.drivers.tensors import (
-    TensorDriver,
-    to_numpy,
-    to_tensor,
-    use_device,
-)
+from harness.parity.drivers.tensors import TensorDriver, TracedDriver, use_device
 from lockstep.errors import OutOfRangeError
-from lockstep.interface import Array, Gradient
+from lockstep.interface import Array
 from lockstep.keras3.gradients import value_of
 
 
@@ -60,10 +52,6 @@ class EagerDriver(TensorDriver):
         """Return a reference."""
         return variable.value.ref()
 
-    def of_getter(self, mapping: Mapping[Any, Any], variable: Any) -> Any:
-        """Return the entry of a variable: the keys are references."""
-        return mapping[variable.value.ref()]
-
     def center_slot(self, getter: Any, variable: Any, name: str) -> Any:
         """Return a slot of a shared variable."""
         return getter.center.slots.of(variable).get(name)
@@ -77,34 +65,13 @@ class EagerDriver(TensorDriver):
         return (*super().expects(error), *checked)
 
 
-class FunctionDriver(EagerDriver):
-    """Every pattern of gradients is traced into its own function."""
+class FunctionDriver(TracedDriver, EagerDriver):
+    """Operations run inside ``tf.function``."""
 
-    mode = "function"
-
-    def __init__(self, names: Any) -> None:
-        super().__init__(names)
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Trace ``function`` once for every pattern."""
-
-        def unless_variable(*gradients: Any) -> Any:
-            return tf.nest.map_structure(as_tensor, function(list(gradients)))
-
-        traced = tf.function(unless_variable, autograph=False)
-
-        def step(gradients: Sequence[Gradient]) -> Any:
-            return to_numpy(traced(*map(to_tensor, gradients)))
-
-        return step
-
-
-def as_tensor(value: Any) -> Any:
-    """Return a tensor for a variable, None for an operation; functions cannot."""
-    if isinstance(value, tf.Operation):
-        return None
-    return value.value + 0 if isinstance(value, keras.Variable) else value
+    def returned(self, value: Any) -> Any:
+        """Return a tensor for a variable, None for an operation."""
+        is_variable = isinstance(value, keras.Variable)
+        return value.value + 0 if is_variable else super().returned(value)
 
 
 def make_driver(mode: str, names: Any, device: str = "cpu") -> EagerDriver:

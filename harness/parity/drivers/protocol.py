@@ -80,8 +80,8 @@ class Driver:
         """Convert a function of the backend's gradients to one of NumPy gradients.
 
         ``function`` is called with a list of the backend's gradients (None if absent).
-        It returns None, a tensor, an operation, a plain bool, or a nested list of
-        these. The result has the same structure, with arrays for tensors
+        It returns None, a tensor, an operation, a plain bool, or a nested list or
+        mapping of these. The result has the same structure, with arrays for tensors
         (:class:`Rows` for sparse ones) and None for operations, which are run. A graph
         is built from ``function`` once for every pattern of gradients.
         """
@@ -171,14 +171,6 @@ class Driver:
 
         return train
 
-    def step_object(self, result: Any) -> Any:
-        """Return the object with the state of a step, given ``optimize_loss``'s result.
-
-        It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and
-        ``accumulators``: a list like ``var_list``, with None for missing ones.
-        """
-        return result
-
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
         """Store penalties (name -> tensor or None) in the backend's place for them.
 
@@ -226,13 +218,9 @@ class Driver:
 
     def worker(self, getter: Any, own: Sequence[Any], scope: Any = nullcontext) -> Any:
         """Collect what a getter created for a worker's own variables."""
-        centers = [self.of_getter(getter._global_map, v) for v in own]
-        accumulators = [self.of_getter(getter._grad_map, v) for v in own]
+        centers = [getter._global_map[self.key(v)] for v in own]
+        accumulators = [getter._grad_map[self.key(v)] for v in own]
         return Worker(own, centers, accumulators, getter, scope)
-
-    def of_getter(self, mapping: Mapping[Any, Any], variable: Any) -> Any:
-        """Return the entry of a variable in a mapping of a getter."""
-        return mapping[variable]
 
     def getter_facts(self, named: Mapping[str, bool]) -> dict[str, Any]:
         """Return what an ``AGNCustomGetter`` creates for variables of these names.
@@ -253,11 +241,11 @@ class Driver:
             name: self.variable(name, zero, trainable=trainable)
             for name, trainable in named.items()
         }
-        first = self.register(getter, variables)
-        shared = list(getter._global_map.values())
-        again = self.register(getter, variables)
-        before, after = [*first, *shared], [*again, *getter._global_map.values()]
-        same = all(a is b for a, b in zip(before, after, strict=True))
+        first, again = (
+            [*self.register(getter, variables), *getter._global_map.values()]
+            for _ in range(2)
+        )
+        same = all(a is b for a, b in zip(first, again, strict=True))
         return self.facts_of(getter, same)
 
     def facts_of(self, getter: Any, same: bool) -> dict[str, Any]:

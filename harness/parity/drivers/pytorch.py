@@ -152,6 +152,8 @@ def arrays(nest: Any) -> Any:
     """Return nested tensors as arrays with the same structure."""
     if isinstance(nest, list | tuple):
         return [arrays(entry) for entry in nest]
+    if isinstance(nest, dict):
+        return {name: arrays(entry) for name, entry in nest.items()}
     if nest is None:
         return None
     if not isinstance(nest, Tensor):

@@ -12,6 +12,9 @@ from harness.errors import no_device
 from harness.parity.drivers.protocol import Driver, Regularizers, Step
 from lockstep.interface import Array, Gradient, Rows
 
+Spec = tf.TensorSpec | tf.IndexedSlicesSpec | None
+Pattern = tuple[Spec, ...]
+
 
 class TensorDriver(Driver):
     """The part of a driver that only needs tensors. Operations run when called."""
@@ -66,6 +69,51 @@ class TensorDriver(Driver):
         """Return the exception of this name, Python's or TensorFlow's."""
         theirs = getattr(tf.errors, error, None)
         return super().expects(error) if theirs is None else (theirs,)
+
+
+class TracedDriver(TensorDriver):
+    """Every pattern of gradients is traced into a ``tf.function`` of its own."""
+
+    mode = "function"
+
+    def __init__(self, names: Any) -> None:
+        super().__init__(names)
+        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+
+    def returned(self, value: Any) -> Any:
+        """Return what a function can return for a value: None for an operation."""
+        return None if isinstance(value, tf.Operation) else value
+
+    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
+        """Trace ``function`` once for every pattern."""
+        traced: dict[Pattern, Any] = {}
+
+        def trace(*gradients: Any) -> Any:
+            return tf.nest.map_structure(self.returned, function(list(gradients)))
+
+        def step(gradients: Sequence[Gradient]) -> Any:
+            pattern = tuple(spec_of(gradient) for gradient in gradients)
+            if pattern not in traced:
+                compiled = tf.function(trace, autograph=False)
+                traced[pattern] = compiled.get_concrete_function(*pattern)
+            return to_numpy(traced[pattern](*map(to_tensor, gradients)))
+
+        return step
+
+
+def spec_of(gradient: Gradient) -> Spec:
+    """Return the type on which a trace depends. The number of rows is not fixed."""
+    if gradient is None:
+        return None
+    if not isinstance(gradient, Rows):
+        return tf.TensorSpec(gradient.shape, gradient.dtype)
+    return tf.IndexedSlicesSpec(
+        [None, *gradient.values.shape[1:]],
+        gradient.values.dtype,
+        indices_dtype=tf.int64,
+        dense_shape_dtype=None if gradient.dense_shape is None else tf.int64,
+        indices_shape=[None],
+    )
 
 
 def to_tensor(gradient: Gradient) -> tf.Tensor | tf.IndexedSlices | None:

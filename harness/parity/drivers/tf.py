@@ -25,22 +25,22 @@ import tensorflow as tf
 
 from harness.parity.drivers.protocol import Step, Worker
 from harness.parity.drivers.tensors import (
+    Pattern,
+    Spec,
     TensorDriver,
+    TracedDriver,
+    spec_of,
     to_array,
     to_feed,
-    to_numpy,
-    to_tensor,
     use_device,
 )
-from lockstep.interface import Array, Gradient, Rows
+from lockstep.interface import Array, Gradient
 from lockstep.tf.agn import GLOBAL_VARIABLE_NAME
 from lockstep.tf.shared.gradients import name_of
 from lockstep.tf.wrapper import as_variable, base_of
 
 v1 = tf.compat.v1
 
-Spec = tf.TensorSpec | tf.IndexedSlicesSpec | None
-Pattern = tuple[Spec, ...]
 Built = tuple[list[Any], Any, list[Any]]
 
 
@@ -81,10 +81,6 @@ class EagerDriver(TensorDriver):
         named = base_of(optimizer)._non_slot_dict
         return {name: self.read(scalar) for (name, _), scalar in named.items()}
 
-    def step_object(self, result: Any) -> Any:
-        """Return the step. In a graph it is an attribute of the tensor."""
-        return getattr(result, "training_step", result)
-
     def regularization_losses(self, losses: Mapping[str, Any]) -> Mapping[str, Any]:
         """Add the losses to the graph's collection, or return them as an argument."""
         if tf.executing_eagerly():
@@ -106,31 +102,8 @@ class EagerDriver(TensorDriver):
         return "" if tf.executing_eagerly() else str(tensor.op.name)
 
 
-class FunctionDriver(EagerDriver):
-    """Every pattern of gradients is traced into its own function."""
-
-    mode = "function"
-
-    def __init__(self, names: Any) -> None:
-        super().__init__(names)
-        tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
-
-    def compile(self, function: Callable[[list[Any]], Any]) -> Step:
-        """Trace ``function`` once for every pattern."""
-        traced: dict[Pattern, Any] = {}
-
-        def trace(*gradients: Any) -> Any:
-            result = function(list(gradients))
-            return tf.nest.map_structure(unless_operation, result)
-
-        def step(gradients: Sequence[Gradient]) -> Any:
-            pattern = tuple(spec_of(gradient) for gradient in gradients)
-            if pattern not in traced:
-                compiled = tf.function(trace, autograph=False)
-                traced[pattern] = compiled.get_concrete_function(*pattern)
-            return to_numpy(traced[pattern](*map(to_tensor, gradients)))
-
-        return step
+class FunctionDriver(TracedDriver, EagerDriver):
+    """Operations run inside ``tf.function``."""
 
 
 class GraphDriver(EagerDriver):
@@ -282,21 +255,6 @@ class V1Driver(GraphDriver):
         return variable
 
 
-def spec_of(gradient: Gradient) -> Spec:
-    """Return the type on which a trace depends. The number of rows is not fixed."""
-    if gradient is None:
-        return None
-    if not isinstance(gradient, Rows):
-        return tf.TensorSpec(gradient.shape, gradient.dtype)
-    return tf.IndexedSlicesSpec(
-        [None, *gradient.values.shape[1:]],
-        gradient.values.dtype,
-        indices_dtype=tf.int64,
-        dense_shape_dtype=None if gradient.dense_shape is None else tf.int64,
-        indices_shape=[None],
-    )
-
-
 def placeholder_of(spec: Spec) -> Any:
     """Return a placeholder, or slices of placeholders, for a gradient."""
     if spec is None:
@@ -306,11 +264,6 @@ def placeholder_of(spec: Spec) -> Any:
         spec,
         expand_composites=True,
     )
-
-
-def unless_operation(value: Any) -> Any:
-    """Return None for an operation: a function runs it but cannot return it."""
-    return None if isinstance(value, tf.Operation) else value
 
 
 def unless_plain(value: Any) -> Any:

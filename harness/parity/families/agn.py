@@ -14,7 +14,13 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, gradient
 from harness.parity.drivers.protocol import Driver, Worker
-from harness.parity.trajectory import recorded_state, slots_of
+from harness.parity.trajectory import (
+    Rule,
+    recorded_state,
+    scalar,
+    scalars,
+    trained_state,
+)
 from lockstep.interface import Array, Gradient
 from lockstep.optimizers import OPTIMIZERS
 
@@ -90,8 +96,8 @@ class _Training:
         if name not in OPTIMIZERS:
             raise CannotInterpretError(f"the optimizer {name!r}")
         count, period = case.inputs["num_workers"], case.inputs["communication_period"]
-        self.driver, self.spec = driver, OPTIMIZERS[name]
-        self.bound = self.spec.bind((), args)
+        self.driver = driver
+        self.rule = Rule(OPTIMIZERS[name], OPTIMIZERS[name].bind((), args))
         self.recorded, self.events = case.variables, case.inputs["events"]
         self.counter = driver.counter()
         named = {v.name: v.value for v in self.recorded}
@@ -140,35 +146,27 @@ class _Training:
 
     def own(self, number: int, where: str) -> State:
         """Read a worker's own state."""
-        worker, optimizer, read = (
-            self.workers[number],
-            self.optimizers[number],
-            self.driver.read,
-        )
-        state = self._variables(number, worker.variables)
+        worker, optimizer = self.workers[number], self.optimizers[number]
+        state = self._trained(number, worker.variables)
         for recorded, gathered in zip(self.recorded, worker.accumulators, strict=True):
-            state[f"accumulators/{recorded.name}"] = read(gathered)
-        state["local_step"] = np.asarray(read(optimizer.local_step), np.int64)
+            state[f"accumulators/{recorded.name}"] = self.driver.read(gathered)
+        state["local_step"] = scalar(
+            "local_step", self.driver.read(optimizer.local_step)
+        )
         # The start of shared scalars, for an optimizer without a step yet.
-        starts = (self.spec.shared or {}).items()
-        shared = {name: self.bound[start] for name, start in starts}
+        starts = (self.rule.spec.shared or {}).items()
+        shared = {name: self.rule.arguments[start] for name, start in starts}
         shared |= self.driver.shared(optimizer)
-        for name, scalar in shared.items():
-            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
-        return _placed(state, where)
+        return _placed({**state, **scalars("non_slots", shared)}, where)
 
     def shared(self, number: int, where: str) -> State:
         """Read the shared state, by the optimizer of this worker."""
-        state = self._variables(number, self.workers[number].centers)
+        state = self._trained(number, self.workers[number].centers)
         return _placed({**state, "global_step": self.driver.read(self.counter)}, where)
 
-    def _variables(self, number: int, variables: Sequence[Any]) -> State:
-        state: State = {}
-        rule = self.optimizers[number], self.spec, self.bound
-        for recorded, variable in zip(self.recorded, variables, strict=True):
-            state[f"variables/{recorded.name}"] = self.driver.read(variable)
-            state |= slots_of(self.driver, variable, recorded, *rule)
-        return state
+    def _trained(self, number: int, variables: Sequence[Any]) -> State:
+        rule = self.optimizers[number], self.rule
+        return dict(trained_state(self.driver, *rule, self.recorded, variables))
 
 
 def _optimizer(

@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.parity.cases import Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import COUNTERS, lone_gradients
+from harness.parity.trajectory import lone_gradients, scalar
 from lockstep.interface import Array
 
 FAMILIES = ("auto_loss_scaler_backoff", "auto_loss_scaler_logmax")
@@ -30,10 +30,10 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
     update = driver.compile(lambda values: [scaler.update_op(*values)])
     for entry in case.inputs.get("updates", []):
         value = update([np.array(entry["has_nan"]), array(entry["amax"], "float32")])
-        state = {name: driver.read(entry) for name, entry in scaler.state.items()}
-        state["loss_scale"] = driver.read(scaler.loss_scale)
-        state["update_op_value"] = value[0]
-        yield {name: np.asarray(v, _dtype(name)) for name, v in state.items()}
+        state = {**scaler.state, "loss_scale": scaler.loss_scale}
+        read = {name: driver.read(entry) for name, entry in state.items()}
+        read["update_op_value"] = value[0]
+        yield {name: scalar(name, entry) for name, entry in read.items()}
 
 
 def expectations(case: Case) -> Iterator[State]:
@@ -43,11 +43,7 @@ def expectations(case: Case) -> Iterator[State]:
         yield {"has_nan": np.asarray(case.expected["has_nan"]), "amax": amax}
         return
     for step in case.expected["steps"]:
-        yield {name: array(value, _dtype(name)) for name, value in step.items()}
-
-
-def _dtype(name: str) -> str:
-    return "int64" if name in (*COUNTERS, "update_op_value") else "float32"
+        yield {name: scalar(name, value) for name, value in step.items()}
 
 
 def _checked(case: Case, driver: Driver) -> State:

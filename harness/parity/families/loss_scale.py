@@ -10,7 +10,12 @@ import numpy as np
 
 from harness.parity.cases import CannotInterpretError, Case, array
 from harness.parity.drivers.protocol import Driver
-from harness.parity.trajectory import SCALARS, Training, recorded_trajectory
+from harness.parity.trajectory import (
+    Training,
+    recorded_state,
+    recorded_trajectory,
+    scalar,
+)
 from lockstep.interface import Array
 
 FAMILIES = ("loss_scale_fixed", "loss_scale_dynamic")
@@ -54,13 +59,13 @@ def replay(case: Case, driver: Driver) -> Iterator[State]:
 def expectations(case: Case) -> Iterator[State]:
     """Yield the recorded trajectory, or the recorded result of a construction."""
     if "steps" not in case.expected:
-        yield _recorded(case.expected)
+        yield recorded_state(case.expected, {})
     elif "variables" in case.inputs:
         yield from recorded_trajectory(case)
     else:
-        config = _recorded({"config": case.expected["config"]})
+        config = {"config": case.expected["config"]}
         for step in case.expected["steps"]:
-            yield {**config, **_recorded(step)}
+            yield recorded_state({**config, **step}, {})
 
 
 def loss_scaled(optimizer: Any, case: Case, driver: Driver) -> Any:
@@ -70,17 +75,13 @@ def loss_scaled(optimizer: Any, case: Case, driver: Driver) -> Any:
 
 
 def scale_state(scaled: Any, driver: Driver) -> State:
-    """Read the scale of a wrapper. Return nothing for None."""
-    if scaled is None:
-        return {}
+    """Read the scale of a wrapper."""
     return _scale_read(scaled.loss_scale, scaled.scale_object, driver)
 
 
 def _scale_read(value: Any, scale: Any, driver: Driver) -> State:
-    return {
-        "loss_scale": np.asarray(driver.read(value), np.float32),
-        "good_steps": np.asarray(driver.read(scale.good_steps), np.int64),
-    }
+    values = {"loss_scale": value, "good_steps": scale.good_steps}
+    return {name: scalar(name, driver.read(v)) for name, v in values.items()}
 
 
 def _scale(case: Case, driver: Driver) -> Any:
@@ -197,21 +198,4 @@ SPECIAL: Mapping[str, Callable[[Case, Driver], State]] = {
 
 
 def _config(scale: Any) -> State:
-    return _recorded({"config": scale.get_config()})
-
-
-def _recorded(content: Mapping[str, Any]) -> State:
-    """Convert recorded content other than states to arrays."""
-    state: dict[str, Array] = {}
-    for key, value in content.items():
-        if key == "config":
-            for name, entry in value.items():
-                number = float(entry) if isinstance(entry, str) else entry
-                state[f"config/{name}"] = np.asarray(number)
-        elif key in SCALARS:
-            state[key] = array(value, SCALARS[key])
-        elif key in EXPECTED:
-            state[key] = np.asarray(value)
-        else:
-            raise CannotInterpretError(f"the recorded quantity {key!r}")
-    return state
+    return recorded_state({"config": scale.get_config()}, {})

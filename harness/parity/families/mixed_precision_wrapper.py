@@ -16,7 +16,7 @@ from harness.parity.trajectory import (
     has_master,
     in_float32,
     recorded_state,
-    scaler_state,
+    scalars,
 )
 from lockstep.interface import Array
 
@@ -113,7 +113,7 @@ class _Masters(Training):
                 called = f"FP32-master-copy/{name}" if half else name
             names[name], dtypes[name] = called, str(value.dtype)
         scaler = getattr(optimizer.scale_object, "state", {})
-        state |= scaler_state({name: driver.read(v) for name, v in scaler.items()})
+        state |= scalars("scaler", {name: driver.read(v) for name, v in scaler.items()})
         return {**state, **_kinds(names, dtypes)}
 
 

@@ -1,4 +1,4 @@
-"""Family ``multitask``: the multitask wrapper, alone and in chains."""
+"""Families ``base_optimizers`` and ``multitask``: an optimizer, bare or wrapped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.parity.families.variable_clipping import clipped
 from harness.parity.trajectory import Training, recorded_trajectory
 from lockstep.interface import Array
 
-FAMILIES = ("multitask",)
+FAMILIES = ("base_optimizers", "multitask")
 INPUTS = (
     "wrapper optimizer variables gradients variable_kind vars_to_clip_dims max_norm "
     "argument"
@@ -27,7 +27,9 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         _wrapped_twice(case, driver)
         return
     training = Training(case, driver)
-    spelled = case.inputs.get("wrapper", "MultitaskOptimizerWrapper")
+    bare = case.family == "base_optimizers"
+    default = "optimizer" if bare else "MultitaskOptimizerWrapper"
+    spelled = case.inputs.get("wrapper", default)
     construction, _, rest = spelled.partition(" built, then ")
     if rest not in ("", "'optimizer' itself applied"):
         raise CannotInterpretError(f"the wrapper {spelled!r}")

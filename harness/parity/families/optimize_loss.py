@@ -12,15 +12,17 @@ import numpy as np
 from harness.parity.cases import CannotInterpretError, Case, gradient
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
+    Rule,
     has_master,
     in_float32,
     recorded_state,
-    scaler_state,
+    scalar,
+    scalars,
     slots_of,
 )
 from lockstep import registry
 from lockstep.interface import Array, Gradient
-from lockstep.optimizers import OPTIMIZERS, OptimizerSpec
+from lockstep.optimizers import OPTIMIZERS
 from lockstep.reference import OPTIMIZER_CLS_NAMES
 
 FAMILIES = ("optimize_loss",)
@@ -35,6 +37,7 @@ INPUTS = (
     *"skip_update trainable what".split(),
 )
 EXPECTED = ("steps", "raises")
+USED = "learning_rate_used"
 
 # Inputs with which error cases that omit them were recorded: see FORMAT.md.
 ASSUMED: Mapping[str, Any] = {
@@ -97,13 +100,11 @@ class _Optimized:
         ending = self.driver.expects(end) if end else ()
         try:
             for rate in self.rates():
-                used = np.asarray(rate, np.float32)
-                yield {**self.state(), "learning_rate_used": used}
+                yield {**self.state(), USED: scalar(USED, rate)}
         except ending:
-            step = self.driver.step_object(self.made)
-            rate = self.policy(int(self.driver.read(step.global_step)))
-            used = np.asarray(self.driver.read(rate), np.float32)
-            yield {"raises": np.array(end), "learning_rate_used": used}
+            rate = self.policy(int(self.driver.read(self.step().global_step)))
+            used = scalar(USED, self.driver.read(rate))
+            yield {"raises": np.array(end), USED: used}
 
     def rates(self) -> Iterator[Any]:
         """Run all steps and yield the learning rate of each."""
@@ -119,11 +120,11 @@ class _Optimized:
 
         compiled = driver.compile(results)
         flags = self.inputs.get("skip_update")
-        for position, gradients in enumerate(self.steps()):
+        for position, gradients in enumerate(self.gradients()):
             flag = [] if flags is None else [np.asarray(flags[position])]
             yield compiled([*gradients, *flag])[1]
 
-    def steps(self) -> Iterator[list[Gradient]]:
+    def gradients(self) -> Iterator[list[Gradient]]:
         """Yield the gradients of the trained variables for each step."""
         trained = {variable.name for variable in self.recorded}
         for step in self.inputs["gradients"]:
@@ -164,35 +165,40 @@ class _Optimized:
 
     def state(self) -> dict[str, Array]:
         """Read everything that the step can change."""
-        driver, step = self.driver, self.driver.step_object(self.made)
-        state = {"global_step": np.asarray(driver.read(step.global_step), np.int64)}
+        driver, step = self.driver, self.step()
+        state = {"global_step": scalar("global_step", driver.read(step.global_step))}
         for name, variable in self.named.items():
             state[f"variables/{name}"] = driver.read(variable)
-        rule = step.optimizer, *_spec(self.case)
-        for position, master in enumerate(self.trained):
+        rule = _rule(self.case)
+        for position, trained in enumerate(self.trained):
             recorded = self.recorded[position]
             if self.mixed and has_master(str(recorded.dtype)):
-                master = step.optimizer.master(master)
-                state[f"masters/{recorded.name}"] = driver.read(master)
+                trained = step.optimizer.master(trained)
+                state[f"masters/{recorded.name}"] = driver.read(trained)
             # Slots and sums have the dtype of the master.
             wide = in_float32(recorded) if self.mixed else recorded
-            state |= slots_of(driver, master, wide, *rule)
+            state |= slots_of(driver, step.optimizer, rule, wide, trained)
             if "skip_update" in self.inputs:
                 total = step.accumulators[position]
-                value = (
-                    np.zeros_like(wide.value) if total is None else driver.read(total)
-                )
+                zeros = np.zeros_like(wide.value)
+                value = zeros if total is None else driver.read(total)
                 state[f"gradient_accumulators/{recorded.name}"] = value
-        for name, scalar in driver.shared(step.optimizer).items():
-            state[f"non_slots/{name}"] = np.asarray(scalar, np.float32)
+        state |= scalars("non_slots", driver.shared(step.optimizer))
         scaler = {} if step.scaler is None else step.scaler.state
-        return state | scaler_state(
-            {name: driver.read(v) for name, v in scaler.items()}
-        )
+        read = {name: driver.read(value) for name, value in scaler.items()}
+        return state | scalars("scaler", read)
+
+    def step(self) -> Any:
+        """Return the training step, which in a graph is an attribute of the loss.
+
+        It has ``optimizer``, ``global_step``, ``scaler`` (with ``state``, or None) and
+        ``accumulators``: a list like ``var_list``, with None for missing ones.
+        """
+        return getattr(self.made, "training_step", self.made)
 
 
-def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
-    """Return the slots of a case's optimizer. NovoGrad has those of Momentum."""
+def _rule(case: Case) -> Rule:
+    """Return the rule of a case's optimizer. NovoGrad has the slots of Momentum."""
     name, arguments = case.optimizer, dict(case.inputs["optimizer_params"])
     if name == "class:NovoGrad":
         spec, arguments = OPTIMIZERS["Momentum"], {"momentum": 0.0}
@@ -204,7 +210,7 @@ def _spec(case: Case) -> tuple[OptimizerSpec, Mapping[str, Any]]:
         raise CannotInterpretError(f"the optimizer {name!r}")
     known = {parameter.name for parameter in spec.parameters}
     arguments |= {"learning_rate": 0.1} if "learning_rate" in known else {}
-    return spec, spec.bind((), arguments)
+    return Rule(spec, spec.bind((), arguments))
 
 
 def _inputs_of_refused(case: Case) -> Mapping[str, Any]:

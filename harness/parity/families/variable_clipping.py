@@ -47,7 +47,7 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
 
     with np.errstate(all="ignore"):
         for state in training.run_function(optimizer, apply):
-            yield {**state, **scale_state(scaled, driver)}
+            yield {**state, **(scale_state(scaled, driver) if scaled else {})}
 
 
 def clipped(

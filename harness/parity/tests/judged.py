@@ -31,4 +31,4 @@ MULTITASK = case("multitask", "multitask-p-003")
 
 
 def judged(candidate: Case) -> Row:
-    return replay(candidate, drivers.load("reference"))
+    return replay(candidate, drivers.load("reference"))[0]

@@ -56,7 +56,7 @@ def test_strings_are_the_values_json_does_not_have() -> None:
 
 
 def test_a_sparse_gradient_without_rows_keeps_its_trailing_dimensions() -> None:
-    recorded = Recorded("t", array(0.0, "float32"), (4, 2))
+    recorded = Recorded("t", np.zeros((4, 2), np.float32))
     empty = gradient({"indices": [], "values": [], "dense_shape": [4, 2]}, recorded)
     assert isinstance(empty, Rows)
     assert empty.values.shape == (0, 2)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist:UserWarni
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
 def test_a_backend_gives_what_was_found(backend: str, case: Case) -> None:
     mode = mode_of(backend, case)
-    row = judge(case, backend, mode)
+    row, _ = judge(case, backend, mode)
     assert (row.status, row.reason.partition(":")[0]) in {
         ("passed", ""),
         ("passed", "without slots/momentum"),

@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from harness.parity import drivers, tables
+from harness.parity import drivers
 from harness.parity import replay as replaying
 from harness.parity.cases import FAMILIES, GOLDEN, Case, read_cases
 from harness.parity.command import plan_backend
-from harness.parity.row import Row
+from harness.parity.tables import Entry
 from harness.parity.tests.judged import MULTITASK, changed, judged, single
 from harness.processes.children import ROOT
 from lockstep import registry
 
 # Verdicts
-
-
-def compared(case: Case, driver: Any) -> Iterator[replaying.Comparison]:
-    """Compare each quantity with the recording."""
-    states = replaying.BY_FAMILY[case.family].replay(case, driver)
-    return replaying.compare(case, states, replaying.recorded(case))
-
-
-def test_an_unspoilt_case_passes() -> None:
-    row = judged(MULTITASK)
-    assert (row.status, row.max_ulp, row.first_divergence) == ("passed", 0.0, None)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +32,10 @@ def test_an_unspoilt_case_passes() -> None:
             changed(MULTITASK, inputs={"wrapper": "Ema(optimizer)"}),
             "cannot interpret the wrapper",
         ),
-        (changed(MULTITASK, expected={"raises": "TypeError"}), "nothing was raised"),
+        (
+            changed(MULTITASK, expected={"raises": "TypeError"}),
+            "expected TypeError, got no error",
+        ),
     ],
 )
 def test_what_cannot_be_interpreted_fails(spoilt: Case, reason: str) -> None:
@@ -74,14 +65,6 @@ def test_a_quantity_that_the_backend_lacks_fails() -> None:
     assert "got nothing" in row.reason
 
 
-def test_every_family_of_the_format_is_answered() -> None:
-    # The first case of each: some later ones exist in graphs only.
-    first = {case.family: case for case in reversed(read_cases(GOLDEN))}
-    rows = {family: judged(case) for family, case in first.items()}
-    assert set(rows) == set(FAMILIES)
-    assert {row.status for row in rows.values()} == {"passed"}
-
-
 # Planning
 
 
@@ -100,28 +83,10 @@ def test_each_case_has_one_whole_face_and_a_tenth_in_the_others() -> None:
     assert "multitask-p-039" in {c.id for c in plan["v1"]}
 
 
-def published() -> dict[tuple[str, str, str], Row]:
-    path = ROOT / "results" / "parity" / "report.json"
-    rows = [Row.from_json(row) for row in json.loads(path.read_text("utf-8"))]
-    return {(row.backend, row.mode, row.id): row for row in rows}
-
-
 def test_the_published_report_has_every_family() -> None:
-    families = {row.family for row in published().values()}
+    path = ROOT / "results" / "parity" / "report.json"
+    families = {row["family"] for row in json.loads(path.read_text("utf-8"))}
     assert families == set(FAMILIES), "publish the report again"
-
-
-@pytest.mark.parametrize("backend", registry.BACKENDS)
-def test_a_fresh_replay_has_the_status_of_the_published_report(backend: str) -> None:
-    if not registry.installed(backend):
-        pytest.skip(f"{registry.find(backend).framework} is not installed")
-    (mode, *_), rows = registry.find(backend).modes, published()
-    cases = read_cases(GOLDEN, ["multitask"])
-    plan, _ = plan_backend(cases, registry.find(backend), [mode], False)
-    for case in plan[mode]:
-        row = replaying.judge(case, backend, mode)
-        known = rows[backend, mode, case.id]
-        assert (row.status, row.against) == (known.status, known.against)
 
 
 # Tolerances
@@ -146,10 +111,10 @@ def test_a_distance_may_be_counted_in_what_was_there_before(
 
     monkeypatch.setitem(replaying.BY_FAMILY, "multitask", Falling())
     driver = drivers.load("reference")
-    first, second = compared(MULTITASK, driver)
-    assert (first.distance.ulp, first.carried) == (0, 0)
-    assert (second.distance.ulp, second.carried) == (32, 1)
     for carried, ulp, status in ((True, 1, "passed"), (False, 1, "failed")):
-        found = tables.Tolerance(ulp, "a reason", carried)
-        monkeypatch.setattr(replaying, "tolerance", lambda *_, found=found: found)
-        assert replaying.replay(MULTITASK, driver).status == status
+        entry = Entry(ulp=ulp, reason="a reason", carried=carried)
+        monkeypatch.setattr(replaying, "tolerance", lambda *_, entry=entry: entry)
+        row, (first, second) = replaying.replay(MULTITASK, driver)
+        assert (first.distance.ulp, first.carried) == (0, 0)
+        assert (second.distance.ulp, second.carried) == (32, 1)
+        assert row.status == status

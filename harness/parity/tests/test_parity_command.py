@@ -47,19 +47,18 @@ def test_a_failing_case_sets_the_exit_status_and_the_report(tmp_path: Path) -> N
     assert rows[0].max_ulp == math.inf
 
 
+AGN = '{"format": 1, "family": "agn", "cases": '
+
+
 @pytest.mark.parametrize(
     ("damage", "words"),
     [
         ("{", "expected JSON"),
+        ('{"format": 2, "family": "agn", "cases": []}', "got format 2"),
+        (AGN + '[{"id": 1}]}', "the keys of FORMAT.*id Input should be"),
         (
-            '{"format": 2, "family": "multitask", "cases": []}',
-            "expected format 1, got .*format 2",
-        ),
-        ('{"format": 1, "family": "agn", "cases": [{"id": 1}]}', "the keys of FORMAT"),
-        (
-            '{"format": 1, "family": "agn", "cases": [{"id": "agn-1", "kind": "step",'
-            ' "inputs": null, "expected": {}}]}',
-            r"the keys of FORMAT\.md, got .* NoneType, dict in case 1",
+            AGN + '[{"id": "1", "kind": "", "inputs": null, "expected": {}}]}',
+            "the keys of FORMAT.*inputs Input should be",
         ),
     ],
 )

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import pickle
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from harness.parity.drivers.protocol import Driver
+from harness.parity import drivers
 from harness.tests.stacks.run import Run
-from lockstep.registry import load
 
 Snapshot = dict[str, str]
-
-
-class Saver(Protocol):
-    """What a backend does with the runs of all stacks.
-
-    ``starts_anew``: whether a run is cheap to make; a graph is built once a process.
-    """
-
-    starts_anew: bool
-
-    def start(self, stack: str) -> Run:
-        """Return a run at its beginning."""
-
-    def save(self, run: Run, path: Path) -> None:
-        """Write a run's model and optimizer to files that begin with ``path``."""
-
-    def restore(self, run: Run, path: Path) -> None:
-        """Let a run, new or used, go on from what was saved."""
-
-    def snapshot(self, run: Run) -> Snapshot:
-        """Return a digest of everything that is state, by name."""
-
-    def close(self, run: Run) -> None:
-        """Give back what a run holds."""
 
 
 def digest(value: Any) -> str:
@@ -51,18 +25,23 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text).hexdigest()[:12]
 
 
-class BackendSaver:
-    """What all backends have in common."""
+class Saver:
+    """What a backend does with the runs of all stacks."""
 
-    backend, mode, starts_anew = "reference", "", True
-    strict = False
-
-    def driver(self) -> Driver:
-        module = importlib.import_module(f"harness.parity.drivers.{self.backend}")
-        return module.make_driver(self.mode, load(self.backend, self.strict))
+    backend = "reference"
+    mode: str | None = None
 
     def start(self, stack: str) -> Run:
-        return Run(stack, self.driver())
+        """Return a run at its beginning."""
+        return Run(stack, drivers.load(self.backend, self.mode, strict=False))
+
+    def save(self, run: Run, path: Path) -> None:
+        """Write a run's model and optimizer to files that begin with ``path``."""
+        raise NotImplementedError
+
+    def restore(self, run: Run, path: Path) -> None:
+        """Let a new run go on from what was saved."""
+        raise NotImplementedError
 
     def snapshot(self, run: Run) -> Snapshot:
         """Return model and slots by name; the rest of the state, sorted.
@@ -88,11 +67,8 @@ class BackendSaver:
             for parts in nest
         ]
 
-    def close(self, run: Run) -> None:
-        run.driver.close()
 
-
-class ReferenceSaver(BackendSaver):
+class ReferenceSaver(Saver):
     """Model and optimizer pickled together: the state is keyed by the variables."""
 
     def save(self, run: Run, path: Path) -> None:
@@ -123,7 +99,7 @@ def digests(value: Any, seen: set[int]) -> list[str]:
     return [text for part in parts for text in digests(part, seen)]
 
 
-class TorchSaver(BackendSaver):
+class TorchSaver(Saver):
     """``torch.save`` of the parameters and ``state_dict()``."""
 
     backend = "pytorch"
@@ -163,7 +139,7 @@ def leaves(nest: Any, place: str = ""):
         yield place, digest(nest.detach().numpy()) if is_tensor else repr(nest)
 
 
-class EagerSaver(BackendSaver):
+class EagerSaver(Saver):
     """``tf.train.Checkpoint`` of the variables and the optimizer."""
 
     backend, mode = "tf", "eager"
@@ -198,10 +174,10 @@ class KerasSaver(EagerSaver):
         return [variable.value for variable in run.variables]
 
 
-class GraphSaver(BackendSaver):
+class GraphSaver(Saver):
     """A ``Saver`` of the graph's global variables, and of what a worker has itself."""
 
-    backend, mode, starts_anew = "tf", "graph", False
+    backend, mode = "tf", "graph"
 
     def start(self, stack: str) -> Run:
         import tensorflow as tf

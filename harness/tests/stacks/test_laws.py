@@ -5,8 +5,6 @@ Nesting and resuming have files of their own.
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,30 +14,13 @@ from harness.parity.drivers.protocol import Driver
 from harness.tests.stacks.run import SHAPES, STEPS, Run, gradients
 from harness.tests.stacks.stacks import Model, build, slot_names
 from lockstep.interface import Array, Rows
-from lockstep.registry import load
 from lockstep.tests.wrappers import STACKS, has_masters, skips
 
-BACKENDS = {
-    "reference": ("reference", "", "numpy"),
-    "pytorch": ("pytorch", "", "torch"),
-    "tf eager": ("tf", "eager", "tensorflow"),
-    "keras3": ("keras3", "eager", "keras"),
-}
 ALONE = [stack for stack in STACKS if "agn" not in stack]
 """Workers exchange weights, so that what has no gradient may change, too."""
 UNORDERED = [s for s in ALONE if "clipped" not in s and "logmax" not in s]
 """A global norm depends on the order in which its squares are added up."""
 pytestmark = pytest.mark.filterwarnings("ignore:Gradients do not exist")
-
-
-@pytest.fixture(params=BACKENDS)
-def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    backend, mode, needs = BACKENDS[request.param]
-    pytest.importorskip(needs, reason=f"needs {needs}")
-    module = importlib.import_module(f"harness.parity.drivers.{backend}")
-    made = module.make_driver(mode, load(backend))
-    yield made
-    made.close()
 
 
 def state_of(run: Run) -> list[list[Array]]:

@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-from collections.abc import Iterator
 from itertools import permutations
 from typing import Any
 
 import numpy as np
 import pytest
 
+from harness.parity import drivers
 from harness.parity.drivers.protocol import Driver
+from harness.tests.stacks.conftest import BACKENDS
 from harness.tests.stacks.stacks import build, model_of
+from lockstep import registry
 from lockstep.errors import LockstepError, UnsupportedError
 from lockstep.interface import Array, Gradient
-from lockstep.registry import load
 from lockstep.tests.wrappers import (
     FIRST,
     NESTINGS,
     Pipeline,
     has_masters,
     is_refused,
-    notes_of,
     skips,
 )
 
-BACKENDS = {
-    "reference": ("reference", "", "numpy"),
-    "pytorch": ("pytorch", "", "torch"),
-    "tf eager": ("tf", "eager", "tensorflow"),
-    "tf graph": ("tf", "graph", "tensorflow"),
-    "keras3": ("keras3", "eager", "keras"),
-}
 PAIRS = [" ".join((*pair, "Momentum")) for pair in NESTINGS]
 TRIPLES = [
     " ".join((*triple, "Momentum"))
@@ -63,16 +55,6 @@ SCENARIOS = {
     "idle first": [(STILL, NONE), (PUSH, PULL), (STILL, NONE), (PUSH, PULL)],
     "overflow beside zeros": [(STILL, PULL * np.inf), (PUSH, NONE), (PUSH, PULL)],
 }
-
-
-@pytest.fixture(params=BACKENDS)
-def driver(request: pytest.FixtureRequest) -> Iterator[Driver]:
-    backend, mode, needs = BACKENDS[request.param]
-    pytest.importorskip(needs, reason=f"needs {needs}")
-    module = importlib.import_module(f"harness.parity.drivers.{backend}")
-    made = module.make_driver(mode, load(backend))
-    yield made
-    made.close()
 
 
 def initial(stack: str) -> dict[str, Array]:
@@ -165,47 +147,16 @@ def scenarios_of(stack: str, driver: Driver) -> list[str]:
 
 
 @pytest.mark.sample(5)
+@pytest.mark.parametrize("driver", BACKENDS, indirect=True)
 @pytest.mark.parametrize("stack", PAIRS)
 def test_a_pair_is_the_pipeline_to_the_bit_or_refused(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)
 
 
-def triples() -> list[Any]:
-    """Return each triple with each backend; on TensorFlow two thirds are slow."""
-    return [
-        pytest.param(
-            *(driver, stack),
-            marks=[pytest.mark.slow]
-            * (driver in ("tf eager", "keras3") and place % 3 > 0),
-        )
-        for driver in BACKENDS
-        if driver != "tf graph"
-        for place, stack in enumerate(TRIPLES)
-    ]
-
-
 @pytest.mark.sample(6)
-@pytest.mark.parametrize(("driver", "stack"), triples(), indirect=["driver"])
+@pytest.mark.parametrize("stack", TRIPLES)
 def test_a_triple_is_what_its_pairs_say(stack, driver) -> None:
     assert_as_the_table_says(stack, driver)
-
-
-@pytest.mark.parametrize("stack", [s for s in PAIRS + TRIPLES if notes_of(s)])
-def test_a_note_says_something_that_shows(stack) -> None:
-    def without(notes: frozenset[str]) -> list:
-        found = []
-        for scenario in SCENARIOS:
-            pipeline = Pipeline(stack, list(initial(stack).values()))
-            pipeline.notes = notes
-            for gradients in gradients_of(stack, scenario):
-                pipeline.advance(gradients)
-                found += [value.tolist() for value in pipeline.values()]
-                found.append(float(pipeline.scale))
-        return found
-
-    notes = notes_of(stack)
-    for note in notes:
-        assert without(notes - {note}) != without(notes), note
 
 
 STRICT_REFUSES = {
@@ -225,11 +176,11 @@ Pairs with masters are left out: the originals do not take a dynamic scale there
 )
 @pytest.mark.parametrize("name", ["reference", "tf eager", "tf graph"])
 def test_strict_nests_what_the_originals_nest(name: str, pair: str) -> None:
-    backend, mode, needs = BACKENDS[name]
-    pytest.importorskip(needs, reason=f"needs {needs}")
-    module = importlib.import_module(f"harness.parity.drivers.{backend}")
-    stack, driver = f"{pair} Momentum", module.make_driver(mode, load(backend, True))
-    with contextlib.closing(driver):
+    backend, _, mode = name.partition(" ")
+    if not registry.installed(backend):
+        pytest.skip(f"{backend} is not installed")
+    stack = f"{pair} Momentum"
+    with contextlib.closing(drivers.load(backend, mode or None, strict=True)) as driver:
         if pair in STRICT_REFUSES:
             with pytest.raises(LockstepError):
                 trained(stack, "zeros first", driver)
