@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +16,7 @@ from harness.parity.row import Row
 from harness.parity.tables import excuse
 from harness.processes.children import Children, run_jobs
 from lockstep import registry
-from lockstep.errors import unknown_name
+from lockstep.errors import nearest, unknown_name
 
 
 @dataclass(frozen=True)
@@ -114,8 +113,8 @@ def _select(request: Request) -> list[Case]:
         return cases
     chosen = [case for case in cases if case.id == request.case]
     if not chosen:
-        near = difflib.get_close_matches(request.case, [case.id for case in cases], 1)
-        hint = f"did you mean {near[0]!r}?" if near else "look into the golden files."
+        near = nearest(request.case, [case.id for case in cases])
+        hint = f"did you mean {near!r}?" if near else "look into the golden files."
         raise HarnessError(
             f"--case: expected the id of a recorded case, got {request.case!r}; {hint}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -48,30 +48,24 @@ class Comparison(NamedTuple):
 
 def compare(
     case: Case,
-    states: Iterable[State],
-    expectations: Iterable[State],
+    states: Sequence[State],
+    expectations: Sequence[State],
     smallest: float = 0.0,
 ) -> Iterator[Comparison]:
     """Yield a comparison for every expected quantity, step by step.
 
     Values that differ by at most ``smallest`` are equal.
     """
-    replayed = iter(states)
     weights = {} if "variables" not in case.inputs else _initial(case)
     largest = {quantity: magnitude(value) for quantity, value in weights.items()}
     for step, expected in enumerate(expectations):
-        got = next(replayed, {})
+        got = states[step] if step < len(states) else {}
         for quantity, size in operands(case, weights, expected).items():
             largest[quantity] = max(size, largest.get(quantity, 0.0))
         weights = largest_weights(weights, expected)
         for quantity, value in expected.items():
-            # A copy, because a backend may change the array in its next step.
-            result = np.array(got[quantity]) if quantity in got else None
-            measured = (
-                Distance(np.inf, np.inf, (0,) * value.ndim)
-                if result is None
-                else distance(result, value, smallest)
-            )
+            result = got.get(quantity)
+            measured = distance(result, value, smallest)
             now, base = magnitude(value), COPY.sub("/", quantity)
             largest[base] = max(now, largest.get(base, 0.0))
             grown = spacing(value.dtype, now) / spacing(value.dtype, largest[base])
@@ -145,18 +139,17 @@ def element(values: Array | None, index: tuple[int, ...]) -> str:
     return str(value)
 
 
-def distance(got: Array, expected: Array, floor: float = 0.0) -> Distance:
+def distance(got: Array | None, expected: Array, floor: float = 0.0) -> Distance:
     """Return the distance of ``got`` from ``expected``, in the dtype of ``expected``.
 
     Values that differ by at most ``floor`` are equal.
 
     NaN equals NaN, infinities must be equal, and the sign of zero is ignored. The
-    distance is infinite if only one value is finite, if integers or flags differ, or if
-    shapes or dtypes differ.
+    distance is infinite if only one value is finite, if integers or flags differ, if
+    shapes or dtypes differ, or if there is nothing.
     """
-    start = (0,) * expected.ndim
-    if got.shape != expected.shape or got.dtype != expected.dtype:
-        return Distance(np.inf, np.inf, start)
+    if got is None or got.shape != expected.shape or got.dtype != expected.dtype:
+        return Distance(np.inf, np.inf, (0,) * expected.ndim)
     if not np.issubdtype(expected.dtype, np.floating):
         return _worst(np.where(got == expected, 0.0, np.inf), None)
     wide_got, wide = got.astype(np.float64), expected.astype(np.float64)

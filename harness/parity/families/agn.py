@@ -21,7 +21,7 @@ from harness.parity.trajectory import (
     scalars,
     trained_state,
 )
-from lockstep.interface import Array, Gradient
+from lockstep.interface import Array
 from lockstep.optimizers import OPTIMIZERS
 
 FACTS: Mapping[str, str] = {
@@ -40,13 +40,13 @@ FAMILIES = ("agn",)
 INPUTS = "optimizer num_workers communication_period variables events what".split()
 EXPECTED = ("initial", "events", "final_local", "raises", *FACTS)
 
-GRADIENTS: Mapping[str, list[Gradient]] = {
-    "error_no_variables": [],
-    "error_all_absent": [None],
-    "error_unknown_variable": [np.ones((1, 2), np.float32)],
-    "error_iterator": [np.ones((1, 2), np.float32)],
-}
-"""Kind of error -> the gradients that are applied."""
+ERRORS = (
+    "error_no_variables",
+    "error_all_absent",
+    "error_unknown_variable",
+    "error_iterator",
+)
+"""Kinds of cases in which one worker with the variable w is refused."""
 
 State = dict[str, Array]
 
@@ -57,7 +57,7 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         named = dict(map(_declared, case.inputs["variables"]))
         facts = driver.getter_facts(named)
         yield {name: np.array(fact) for name, fact in facts.items()}
-    elif case.kind in GRADIENTS:
+    elif case.kind in ERRORS:
         _provoke(case.kind, driver)
     else:
         yield from _with_ends(*_Training(case, driver).run())
@@ -227,4 +227,5 @@ def _provoke(kind: str, driver: Driver) -> None:
             argument = iter(pairs) if kind == "error_iterator" else pairs
             return [optimizer.apply_gradients(argument)]
 
-    driver.compile(act)(GRADIENTS[kind])
+    ones = None if kind == "error_all_absent" else np.ones((1, 2), np.float32)
+    driver.compile(act)([] if without else [ones])
