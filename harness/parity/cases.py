@@ -45,6 +45,10 @@ FAMILIES = (*SHOWN_FIRST, *sorted(OTHERS))
 """The recorded families; a new one needs only its file in ``golden/``."""
 
 
+State = dict[str, Array]
+"""What there is after a step, replayed or recorded: quantity -> value."""
+
+
 class CannotInterpretError(Exception):
     """A case contains something that this version cannot replay."""
 

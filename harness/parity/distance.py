@@ -8,11 +8,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from harness.parity.cases import Case
+from harness.parity.cases import Case, State
 from harness.parity.row import Divergence
 from lockstep.interface import Array
 
-State = Mapping[str, Array]
 COPY = re.compile("/(local|global|worker [0-9]+ at last)/")
 """The copy of a variable in a quantity of AGN. Rounding errors move between copies."""
 
@@ -73,7 +72,7 @@ def compare(
             yield Comparison(step, quantity, result, value, measured, carried)
 
 
-def _initial(case: Case) -> Mapping[str, Array]:
+def _initial(case: Case) -> State:
     """Return the initial variables; none for cases of a custom getter."""
     values = [v for v in case.inputs["variables"] if isinstance(v, Mapping)]
     variables = case.variables if values else []

@@ -16,8 +16,8 @@ from dataclasses import replace as changed
 import numpy as np
 
 from harness.parity import drivers
-from harness.parity.cases import CannotInterpretError, Case
-from harness.parity.distance import Comparison, State, compare, divergence
+from harness.parity.cases import CannotInterpretError, Case, State
+from harness.parity.distance import Comparison, compare, divergence
 from harness.parity.drivers import framework_rules
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families import BY_FAMILY

@@ -11,6 +11,7 @@ import numpy as np
 from harness.parity.cases import (
     CannotInterpretError,
     Case,
+    State,
     Variable,
     array,
     gradient,
@@ -19,8 +20,6 @@ from harness.parity.cases import (
 from harness.parity.drivers.protocol import Driver
 from lockstep.interface import Array, Gradient, Rows
 from lockstep.optimizers import RULES, OptimizerSpec
-
-State = Mapping[str, Array]
 
 ABSENT = np.array("absent")
 """What stands for a gradient that is None."""
@@ -118,7 +117,7 @@ def trained_state(
     variables: Sequence[Any],
 ) -> State:
     """Read variables and their slots."""
-    state: dict[str, Array] = {}
+    state: State = {}
     for one, variable in zip(recorded, variables, strict=True):
         state[f"variables/{one.name}"] = driver.read(variable)
         state |= slots_of(driver, optimizer, rule, one, variable)
@@ -127,7 +126,7 @@ def trained_state(
 
 def slots_of(
     driver: Driver, optimizer: Any, rule: Rule, recorded: Variable, variable: Any
-) -> dict[str, Array]:
+) -> State:
     """Read the slots of one variable. One that is not created has its first value."""
     state = {}
     for slot in rule.spec.active_slots(rule.arguments):
@@ -146,7 +145,7 @@ def scalar(name: str, value: Any) -> Array:
     return array(np.asarray(value).tolist(), "int64" if name in COUNTERS else "float32")
 
 
-def scalars(prefix: str, values: Mapping[str, Any]) -> dict[str, Array]:
+def scalars(prefix: str, values: Mapping[str, Any]) -> State:
     """Return scalars as quantities."""
     return {f"{prefix}/{name}": scalar(name, value) for name, value in values.items()}
 
@@ -174,7 +173,7 @@ def recorded_state(
     last = () if masters is None else ("variables", "model")
     first = [key for key in EARLY if key in step]
     others = [key for key in step if key not in (*first, *last)]
-    state: dict[str, Array] = {}
+    state: State = {}
     for key in (*first, *others, *(key for key in last if key in step)):
         state |= _decoded(key, step[key], variables, masters or variables)
     return state
@@ -187,7 +186,7 @@ def _decoded(
     masters: Mapping[str, Variable],
 ) -> State:
     """Return the quantities of one key of a recorded state."""
-    state: dict[str, Array] = {}
+    state: State = {}
     match key:
         case "variables" | "model":
             return of_variables(key, value, variables)
@@ -239,9 +238,9 @@ def flat(key: str, gradient: Gradient) -> State:
     return {key: ABSENT if gradient is None else gradient}
 
 
-def flat_list(key: str, gradients: Sequence[Gradient]) -> dict[str, Array]:
+def flat_list(key: str, gradients: Sequence[Gradient]) -> State:
     """Flatten gradients under ``key`` and their positions."""
-    state: dict[str, Array] = {}
+    state: State = {}
     for position, value in enumerate(gradients):
         state |= flat(f"{key}/{position}", value)
     return state

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, gradient
+from harness.parity.cases import CannotInterpretError, Case, State, gradient
 from harness.parity.drivers.protocol import Driver, Worker
 from harness.parity.trajectory import (
     Rule,
@@ -21,7 +21,6 @@ from harness.parity.trajectory import (
     scalars,
     trained_state,
 )
-from lockstep.interface import Array
 from lockstep.optimizers import OPTIMIZERS
 
 FACTS: Mapping[str, str] = {
@@ -48,10 +47,8 @@ ERRORS = (
 )
 """Kinds of cases in which one worker with the variable w is refused."""
 
-State = dict[str, Array]
 
-
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Run the workers' steps in the order of the events."""
     if case.kind == "custom_getter":
         named = dict(map(_declared, case.inputs["variables"]))
@@ -63,7 +60,7 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         yield from _with_ends(*_Training(case, driver).run())
 
 
-def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+def expectations(case: Case) -> Iterator[State]:
     """Yield the recorded state after each event, or what the getter created."""
     if case.kind == "custom_getter":
         recorded = case.expected
@@ -179,7 +176,7 @@ def _optimizer(
         return make(base, count, worker.getter, communication_period=period)
 
 
-def _placed(state: Mapping[str, Array], where: str) -> State:
+def _placed(state: State, where: str) -> State:
     """Name a copy of a state ``KIND/where/VARIABLE``, or ``SCALAR/where``."""
     named = ("variables", "accumulators", "slots")
     placed: State = {}

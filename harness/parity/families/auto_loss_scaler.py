@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case, array
+from harness.parity.cases import Case, State, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import lone_gradients, scalar
-from lockstep.interface import Array
 
 FAMILIES = ("auto_loss_scaler_backoff", "auto_loss_scaler_logmax")
 INPUTS = "algorithm params updates gradients dtypes".split()
 EXPECTED = "initial steps raises has_nan amax amax_dtype".split()
-
-State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.cases import CannotInterpretError, Case, State, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat_list, lone_gradients
-from lockstep.interface import Array, Rows
+from lockstep.interface import Rows
 from lockstep.reference.post_process import SummaryRecord
 
 FAMILIES = ("clip_by_global_norm",)
@@ -20,8 +20,6 @@ INPUTS = (
 ).split()
 EXPECTED = "list_clipped gradients dtypes global_norm raises".split()
 GLOBAL_NORM = "global_gradient_norm"
-
-State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:

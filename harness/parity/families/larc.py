@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, array, gradient
+from harness.parity.cases import CannotInterpretError, Case, State, array, gradient
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import flat
-from lockstep.interface import Array
 
 FAMILIES = ("larc",)
 INPUTS = (
@@ -20,7 +19,7 @@ INPUTS = (
 EXPECTED = ("gradients", "dtypes", "raises")
 
 
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Process the gradients once."""
     recorded, kind = case.variables, case.inputs.get("variable_kind")
     variables = [driver.variable(v.name, v.value, kind) for v in recorded]
@@ -45,13 +44,13 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
     values = [gradient(value, variable) for value, variable in pairs]
     rate = np.asarray(case.inputs["learning_rate"], np.float32)
     results = driver.compile(function)([*values, rate])
-    state: dict[str, Array] = {}
+    state: State = {}
     for variable, value in zip(recorded, results, strict=True):
         state |= flat(f"gradients/{variable.name}", value)
     yield state
 
 
-def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+def expectations(case: Case) -> Iterator[State]:
     """Yield the recorded gradients."""
     values, dtypes = case.expected["gradients"], case.expected["dtypes"]
     yield {

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.cases import CannotInterpretError, Case, State, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
     Training,
@@ -16,7 +16,6 @@ from harness.parity.trajectory import (
     recorded_trajectory,
     scalar,
 )
-from lockstep.interface import Array
 
 FAMILIES = ("loss_scale_fixed", "loss_scale_dynamic")
 INPUTS = (
@@ -36,8 +35,6 @@ ASSUMED: Mapping[str, Any] = {
     "mode": "minimize",
 }
 ADAM = {**ASSUMED, "optimizer": {"name": "Adam", "args": {}}}
-
-State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:

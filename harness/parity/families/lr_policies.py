@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.cases import CannotInterpretError, Case, State, array
 from harness.parity.drivers.protocol import Driver
-from lockstep.interface import Array
 from lockstep.policies import POLICIES
 
 FAMILIES = ("lr_policies",)
@@ -19,7 +18,7 @@ EXPECTED = ("dtype", "learning_rates", "raises")
 PYTHON = "python"
 
 
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Compute the rate at every step, passed as a tensor and as a number."""
     name, args = case.inputs["policy"], case.inputs["args"]
     if name not in POLICIES:
@@ -44,7 +43,7 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         yield {**_named("", rates[0]), **_named("plain step/", plain)}
 
 
-def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+def expectations(case: Case) -> Iterator[State]:
     """Yield the recorded rate at every step, twice, in its dtype."""
     dtype = case.expected["dtype"]
     for rate in case.expected["learning_rates"]:
@@ -52,7 +51,7 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
         yield {**_named("", value), **_named("plain step/", value)}
 
 
-def _named(prefix: str, rate: Any) -> dict[str, Array]:
+def _named(prefix: str, rate: Any) -> State:
     """Return a rate and its dtype as quantities."""
     is_array = hasattr(rate, "dtype")
     dtype = np.asarray(rate).dtype.name if is_array else PYTHON

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case
+from harness.parity.cases import CannotInterpretError, Case, State
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import ASSUMED as OF_FLOAT32
 from harness.parity.trajectory import (
@@ -18,7 +18,6 @@ from harness.parity.trajectory import (
     recorded_state,
     scalars,
 )
-from lockstep.interface import Array
 
 FAMILIES = ("mixed_precision_wrapper",)
 INPUTS = "optimizer loss_scale loss_scale_is stage variables gradients".split()
@@ -32,8 +31,6 @@ ASSUMED: Mapping[str, Any] = {
     "loss_scale": 8.0,
 }
 BACKOFF = {**ASSUMED, "loss_scale": {"algorithm": "Backoff", "params": None}}
-
-State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
-from harness.parity.cases import CannotInterpretError, Case
+from harness.parity.cases import CannotInterpretError, Case, State
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.variable_clipping import clipped
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array
 
 FAMILIES = ("base_optimizers", "multitask")
 INPUTS = (
@@ -21,7 +20,7 @@ EXPECTED = ("initial", "steps", "raises")
 expectations = recorded_trajectory
 
 
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Build the wrappers named by ``wrapper`` and apply the gradients to them."""
     if "argument" in case.inputs:
         _wrapped_twice(case, driver)

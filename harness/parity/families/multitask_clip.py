@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.cases import CannotInterpretError, Case, State, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
     Training,
@@ -13,7 +13,6 @@ from harness.parity.trajectory import (
     lone_gradients,
     recorded_trajectory,
 )
-from lockstep.interface import Array
 
 FAMILIES = ("multitask_clip",)
 INPUTS = (
@@ -23,7 +22,7 @@ INPUTS = (
 EXPECTED = "clipped global_norm global_norm_dtype raises steps initial".split()
 
 
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Clip once, or clip and apply by the wrapper at every step."""
     if "optimizer" in case.inputs:
         yield from _clip_then_apply(case, driver)
@@ -31,7 +30,7 @@ def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
         yield _clip(case, driver)
 
 
-def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
+def expectations(case: Case) -> Iterator[State]:
     """Yield the recorded trajectory, or the one result of the function."""
     if "steps" in case.expected:
         yield from recorded_trajectory(case)
@@ -42,7 +41,7 @@ def expectations(case: Case) -> Iterator[Mapping[str, Array]]:
     yield {"global_norm": norm, **flat_list("clipped", clipped)}
 
 
-def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
+def _clip(case: Case, driver: Driver) -> State:
     options = {} if "clip_norm_omitted" in case.inputs else {"clip_norm": _limit(case)}
 
     def function(gradients: list[Any]) -> Any:
@@ -55,7 +54,7 @@ def _clip(case: Case, driver: Driver) -> Mapping[str, Array]:
     return {"global_norm": norm, **flat_list("clipped", clipped)}
 
 
-def _clip_then_apply(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def _clip_then_apply(case: Case, driver: Driver) -> Iterator[State]:
     if case.inputs.get("wrapper") != "MultitaskOptimizerWrapper":
         raise CannotInterpretError(f"the wrapper {case.inputs.get('wrapper')!r}")
     training = Training(case, driver)

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, array
+from harness.parity.cases import CannotInterpretError, Case, State, array
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array
 
 FAMILIES = ("novograd",)
 FIRST, SECOND = "first_call_gradient", "second_call_gradient"
@@ -30,7 +29,7 @@ AS: Mapping[str, Callable[[list[Any]], Any]] = {
 expectations = recorded_trajectory
 
 
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Apply the gradients, or do what the original rejects."""
     if case.kind in AS:
         yield from _replay_refusal(case, driver)
@@ -47,7 +46,7 @@ def _with_optimizer(case: Case, **inputs: Any) -> Case:
     return changed(case, inputs={**case.inputs, "optimizer": optimizer, **inputs})
 
 
-def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def _replay_second_call(case: Case, driver: Driver) -> Iterator[State]:
     """Build two updates of one variable with the same object; run only the second."""
     if case.inputs["run"] != "second only" or len(case.variables) != 1:
         raise CannotInterpretError(f"run {case.inputs['run']!r}")
@@ -59,7 +58,7 @@ def _replay_second_call(case: Case, driver: Driver) -> Iterator[Mapping[str, Arr
     yield from training.run(training.base)
 
 
-def _replay_refusal(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def _replay_refusal(case: Case, driver: Driver) -> Iterator[State]:
     """Apply once, to the default variable of error cases."""
     dtype = np.float16 if case.kind == "float16" else np.float32
     variable = driver.variable("w", np.array([1, 2], dtype))

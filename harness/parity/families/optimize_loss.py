@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case, gradient
+from harness.parity.cases import CannotInterpretError, Case, State, gradient
 from harness.parity.drivers.protocol import Driver
 from harness.parity.trajectory import (
     Rule,
@@ -21,7 +21,7 @@ from harness.parity.trajectory import (
     slots_of,
 )
 from lockstep import registry
-from lockstep.interface import Array, Gradient
+from lockstep.interface import Gradient
 from lockstep.optimizers import OPTIMIZERS
 from lockstep.reference import OPTIMIZER_CLS_NAMES
 
@@ -48,8 +48,6 @@ ASSUMED: Mapping[str, Any] = {
     "variables": [{"name": "w", "dtype": "float32", "shape": [2], "value": [1, 2]}],
     "gradients": [[[1, 1]]],
 }
-
-State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
@@ -163,7 +161,7 @@ class _Optimized:
         self.rate = self.policy(global_step)
         return self.rate
 
-    def state(self) -> dict[str, Array]:
+    def state(self) -> State:
         """Read everything that the step can change."""
         driver, step = self.driver, self.step()
         state = {"global_step": scalar("global_step", driver.read(step.global_step))}

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import Case, array
+from harness.parity.cases import Case, State, array
 from harness.parity.drivers.protocol import Driver
-from lockstep.interface import Array
 
 FAMILIES = ("regularization_loss",)
 INPUTS = ("losses", "scope", "name", "dtype", "value", "l2")
 EXPECTED = (
     "value dtype tensor_name registered_functions registered_losses total raises"
 ).split()
-
-State = Mapping[str, Array]
 
 
 def replay(case: Case, driver: Driver) -> Iterator[State]:
@@ -43,7 +40,7 @@ def _summed(case: Case, driver: Driver) -> State:
         for key in ("scope", "name")
         if case.inputs.get(key) is not None
     }
-    state: dict[str, Array] = {}
+    state: State = {}
 
     def function(values: list[Any]) -> Any:
         named = {loss["name"]: v for loss, v in zip(recorded, values, strict=True)}
@@ -62,7 +59,7 @@ def _wrapped(case: Case, driver: Driver) -> State:
     weight = driver.variable("w", value)
     penalty = driver.penalty(float(case.inputs["l2"]))
     regularize = driver.names.mp_regularizer_wrapper(penalty)
-    state: dict[str, Array] = {}
+    state: State = {}
 
     def function(nothing: list[Any]) -> Any:
         loss = regularize(weight)

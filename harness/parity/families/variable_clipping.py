@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from harness.parity.cases import CannotInterpretError, Case
+from harness.parity.cases import CannotInterpretError, Case, State
 from harness.parity.drivers.protocol import Driver
 from harness.parity.families.loss_scale import ASSUMED, loss_scaled, scale_state
 from harness.parity.trajectory import Training, recorded_trajectory
-from lockstep.interface import Array
 
 FAMILIES = ("variable_clipping",)
 INPUTS = (
@@ -23,7 +22,7 @@ EXPECTED = ("initial", "steps", "raises")
 expectations = recorded_trajectory
 
 
-def replay(case: Case, driver: Driver) -> Iterator[Mapping[str, Array]]:
+def replay(case: Case, driver: Driver) -> Iterator[State]:
     """Build the layers from the inside out, and apply the gradients to them."""
     case = case.assuming(ASSUMED if "raises" in case.expected else {})
     training = Training(case, driver)
