@@ -62,10 +62,6 @@ class Right:
     against: Against = ""
     difference: str = ""
 
-    def ends_with(self, error: Exception | None) -> bool:
-        """Whether a replay that ended so ended as it should."""
-        return isinstance(error, self.error) if self.error else error is None
-
 
 def judge(case: Case, backend: str, mode: str, device: str = "cpu") -> Judged:
     """Replay ``case`` and judge it: under strict, or else the default."""
@@ -191,10 +187,11 @@ def agree(case: Case, make_driver: Callable[[bool], Driver]) -> Row:
             return settled
         try:
             states, error = replay_states(case, driver)
-            right = recording(case, driver)
         except CannotInterpretError as unknown:
             return row_of(case, driver, "failed", f"cannot interpret {unknown}")
-    if error is not None and not right.ends_with(error):
+        raises = case.expected.get("raises")
+        expected = driver.expects(raises) if raises else ()
+    if error is not None and not isinstance(error, expected):
         # If both modes fail in the same way, that is not agreement.
         return row_of(case, driver, "failed", f"under strict {outcome(error)}")
     limit = _between_modes(case, driver.backend)
@@ -225,9 +222,10 @@ def compared(case: Case, driver: Driver, replayed: Replay, right: Right) -> Judg
         difference=right.difference,
     )
     expected = right.states
+    ends_right = isinstance(error, right.error) if right.error else error is None
     # Without an error both took every step.
     count_differs = error and expected is not None and len(states) != len(expected)
-    if not right.ends_with(error) or count_differs:
+    if not ends_right or count_differs:
         names = " or ".join(kind.__name__ for kind in right.error) or "no error"
         reason = f"expected {names}, got {outcome(error)} after {len(states)} steps"
         far = changed(row, status="failed", reason=reason)
