@@ -130,10 +130,11 @@ AREAS: Mapping[tuple[str, str], Sequence[str]] = {
         "masters",
     ),
     ("Asynchronous workers", CONVERGENCE): (
+        "worker_processes",
         "asynchronous_rates",
         "asynchronous_workers",
     ),
-    ("Asynchronous workers", THROUGHPUT): ("worker_throughput", "slow_link"),
+    ("Asynchronous workers", THROUGHPUT): ("worker_processes",),
 }
 """Tool and question -> the experiments and benchmarks that ask it."""
 

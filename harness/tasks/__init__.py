@@ -35,29 +35,25 @@ TASKS = (
     "movie_genres",
     "multitask_digits",
     "recommender",
-    "slow_link",
     "stable_rates",
     "throughput",
     "training_throughput",
     "warm_up",
-    "worker_throughput",
+    "worker_processes",
 )
 
 TIMED = (
     "gpu_steps",
     "recommender",
-    "slow_link",
     "throughput",
     "training_throughput",
-    "worker_throughput",
+    "worker_processes",
 )
 """Tasks whose runs measure time; no other run may be active meanwhile."""
 
 MODELS = {
     "link_prediction": "embeddings",
     "recommender": "embeddings",
-    "slow_link": "worker_team",
-    "worker_throughput": "worker_team",
 }
 """Task -> the folder that it shares its model files in; others have their own."""
 

@@ -16,7 +16,6 @@ from harness.declarations.declare import Run
 from harness.records.record import Outcome, Record
 from harness.tasks import part
 from harness.tasks.multitask_digits.task import TASKS
-from harness.tasks.worker_team.task import PERIODS
 from harness.tests.synthetic import multitask_outcome, record_of
 
 Generator = np.random.Generator
@@ -74,25 +73,16 @@ def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
     )
 
 
-def _worker_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
-    names = ("center/large", "adder/large")
-    alone = {name: float(rng.uniform(5, 9)) for name in names}
-    return _workers(of, rng, alone)
-
-
-def _slow_link(of: Any, backend: str, rng: Generator) -> Outcome:
-    bandwidth = 1e6 * of.link_mbit / 8 * rng.uniform(0.9, 1)
-    return _workers(of, rng, {"link/bandwidth": bandwidth, "link/latency": 1e-4})
-
-
-def _workers(of: Any, rng: Generator, more: Mapping[str, float]) -> Outcome:
-    """Return the outcome of a task with workers, and what it measures beside them."""
-    step = of.step_ms / 1000
-    summary = {"seconds/step": step, "seconds/exchange": 4e-3, "seconds/center": 2e-3}
-    summary["steps/ddp"] = of.workers / (2 * step)
-    for period in PERIODS:
-        summary[f"steps/{period}"] = float(of.workers / step * rng.uniform(0.5, 1))
-    return Outcome("ok", "", {}, {**summary, **more})
+def _worker_processes(of: Any, backend: str, rng: Generator) -> Outcome:
+    seconds = np.linspace(0.1, of.seconds, 6).tolist()
+    accuracy = np.sort(rng.uniform(0.3, 1, 6)).tolist()
+    summary = {
+        "accuracy": float(np.mean(accuracy[-5:])),
+        "mean_accuracy": float(np.mean(accuracy)),
+        "to_target": seconds[-1],
+        "steps": float(rng.uniform(50, 500)),
+    }
+    return Outcome("ok", "", {"seconds": seconds, "accuracy": accuracy}, summary)
 
 
 def with_metric(record: Record, name: str, value: float) -> Record:
@@ -113,8 +103,7 @@ MAKERS: Mapping[str, Callable[[Any, str, Generator], Outcome]] = {
     "link_prediction": _link,
     "mixed_precision_text": _mixed_text,
     "multitask_digits": _multitask,
-    "slow_link": _slow_link,
     "stable_rates": _stable_rates,
     "training_throughput": _training_throughput,
-    "worker_throughput": _worker_throughput,
+    "worker_processes": _worker_processes,
 }

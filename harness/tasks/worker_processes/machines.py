@@ -9,13 +9,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Sequence
 from functools import cache
-from multiprocessing.connection import Client, Listener
-from statistics import median
-from typing import TypeAlias
 
 from harness.errors import HarnessError
 from lockstep.errors import UnsupportedError, sentence
@@ -58,13 +53,13 @@ def require_machines() -> None:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=SECONDS_OF_TRIAL
         )
-        lacking = last_line(done) if done.returncode else ""
+        lacking = _last_line(done) if done.returncode else ""
     except (OSError, subprocess.TimeoutExpired) as error:
         lacking = str(error)
     if lacking:
         expected = "Linux that allows network namespaces and slow links (tbf)"
         remedy = "run it as root on Linux, with iproute2 and util-linux"
-        raise UnsupportedError(sentence("slow_link", expected, lacking, remedy))
+        raise UnsupportedError(sentence("slow link", expected, lacking, remedy))
 
 
 def build(machines: int, mbit: float) -> None:
@@ -106,7 +101,7 @@ def on_machine(number: int, command: Sequence[str]) -> list[str]:
     return ["ip", "netns", "exec", f"machine{number}", *command]
 
 
-def last_line(done: subprocess.CompletedProcess[str]) -> str:
+def _last_line(done: subprocess.CompletedProcess[str]) -> str:
     """Return the last line of the errors of a command."""
     lines = done.stderr.strip().splitlines()
     return lines[-1] if lines else f"exit status {done.returncode}"
@@ -115,51 +110,4 @@ def last_line(done: subprocess.CompletedProcess[str]) -> str:
 def _run(command: str) -> None:
     done = subprocess.run(command.split(), capture_output=True, text=True)
     if done.returncode:
-        raise HarnessError(f"{command}: {last_line(done)}")
-
-
-# -- the link --------------------------------------------------------------------------
-
-TRIPS = 20
-"""The number of round trips of one byte; their median is used."""
-
-BYTES = 2_500_000
-"""The bytes that are sent to measure the bandwidth."""
-
-Address: TypeAlias = tuple[str, int]
-
-
-def answer(host: str) -> Address:
-    """Answer one :func:`measure` of another machine; return this server's address."""
-    listener = Listener((host, 0))
-
-    def confirm() -> None:
-        with listener, listener.accept() as connection:
-            for _ in range(TRIPS + 1):
-                connection.recv_bytes()
-                connection.send_bytes(b".")
-
-    threading.Thread(target=confirm, daemon=True).start()
-    name, port = listener.address
-    return str(name), int(port)
-
-
-def measure(server: Address) -> dict[str, float]:
-    """Measure the link to the address of an :func:`answer`, as iperf3 and ping do.
-
-    Returns:
-        ``link/bandwidth``, bytes per second that a program can send, and
-        ``link/latency``, seconds, one way.
-    """
-    with Client(server) as connection:
-
-        def seconds(content: bytes) -> float:
-            """Return the seconds to send ``content`` and receive its confirmation."""
-            begin = time.perf_counter()
-            connection.send_bytes(content)
-            connection.recv_bytes()
-            return time.perf_counter() - begin
-
-        trip = median(seconds(b".") for _ in range(TRIPS))
-        transfer = seconds(bytes(BYTES))
-    return {"link/bandwidth": BYTES / (transfer - trip), "link/latency": trip / 2}
+        raise HarnessError(f"{command}: {_last_line(done)}")

@@ -1,0 +1,149 @@
+"""Accuracy against seconds of workers in processes, from records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from harness.figures.marks import curves, grouped, percent, unique
+from harness.figures.plot import Drawing
+from harness.figures.style import Theme
+from harness.judgement.finding import Finding, Judgement
+from harness.records.metrics import Metric
+from harness.records.record import Record
+from harness.statistics import bootstrap, median
+from harness.tasks.cells import by_config
+from harness.tasks.worker_processes.task import LOOPBACK, TARGET
+
+WORST = {"accuracy": 0.0, "mean_accuracy": 0.0, "to_target": np.inf, "steps": 0.0}
+"""The numbers of a summary, with the values of a run that diverged."""
+
+NAMES = {
+    "agn": "AGN",
+    "easgd": "EASGD",
+    "ddp": "DDP",
+}
+
+POINTS = 60
+"""The times at which the accuracy is drawn."""
+
+
+def number(name: str, record: Record) -> float:
+    """Return a value of a run's summary; the worst one if it diverged."""
+    return float(record.summary.get(name, WORST[name]))
+
+
+METRICS = {
+    "accuracy": Metric(partial(number, "accuracy"), "share", "larger"),
+    "mean accuracy": Metric(partial(number, "mean_accuracy"), "share", "larger"),
+    "seconds to target": Metric(partial(number, "to_target"), "s", "smaller"),
+    "steps a second": Metric(partial(number, "steps"), "1/s", "larger"),
+}
+"""The metrics by which runs are compared."""
+
+
+def judge(records: Sequence[Record]) -> Judgement:
+    groups = by_config(records)
+    return Judgement({"ends": ends(groups), "curves": over_time(groups)})
+
+
+def labels(group: Sequence[Record]) -> dict[str, Any]:
+    """Return the columns that name the runs of a group."""
+    config = group[0].config
+    names = ("method", "link", "workers", "period", "learning_rate")
+    return {**{name: config[name] for name in names}, "seeds": len(group)}
+
+
+def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
+    """The results: medians over the seeds with intervals.
+
+    ``accuracy`` is the final share of held-out images, ``mean_accuracy`` that over the
+    seconds, ``to_target`` the seconds until
+    95% (infinite if it was not reached), ``steps`` the local steps a second of all
+    workers.
+    """
+    rows = []
+    for group in groups:
+        row = labels(group)
+        for name in WORST:
+            values = [number(name, record) for record in group]
+            found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.inf)
+            if np.isfinite(values).all():
+                found = bootstrap(median, values).named(name)
+            row |= found
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def over_time(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
+    """The accuracy over the seconds: medians over the seeds with intervals.
+
+    The accuracy of a run holds until its next measurement.
+    """
+    rows = []
+    for group in groups:
+        last = group[0].config["seconds"]
+        for second in np.linspace(0, last, POINTS + 1)[1:]:
+            known = [_accuracy(record, second) for record in group]
+            row = {**labels(group), "second": second}
+            rows.append(row | bootstrap(median, known).named("accuracy"))
+    return pd.DataFrame(rows)
+
+
+def _accuracy(record: Record, second: float) -> float:
+    """Return the last accuracy that was measured before a second; 0 at first."""
+    past = int(np.searchsorted(record.series["seconds"], second, "right"))
+    return float(record.series["accuracy"][past - 1]) if past else 0.0
+
+
+def drawings(finding: Finding) -> Iterator[Drawing]:
+    """Yield the accuracy over seconds for each link."""
+    curve, end = finding.tables["curves"], finding.tables["ends"]
+    for (link,), rows in grouped(curve, "link"):
+        yield draw(link, rows, message(link, end[end["link"] == link]))
+
+
+def draw(link: str, rows: pd.DataFrame, title: str) -> Drawing:
+    """The accuracy of each method over seconds."""
+    methods = unique(rows["method"])
+    return curves(
+        link.replace(" ", "_"),
+        title,
+        rows,
+        "second",
+        "accuracy",
+        ("seconds of training", "held-out accuracy"),
+        looks=lambda theme: {method: look(method, theme) for method in methods},
+        alt=f"Accuracy of the shared weights over seconds on {link}, a line a method.",
+        caption=f"{rows['workers'].iloc[0]} processes on {link}, each method at its "
+        "best learning rate. Medians over seeds with 95% intervals.",
+        axis=lambda panel: panel.yaxis.set_major_formatter(percent()),
+    )
+
+
+def message(link: str, end: pd.DataFrame) -> str:
+    """Say which method is the first and which the last at the target."""
+    order = end.sort_values("to_target", kind="stable")
+    first, last = order.iloc[0], order.iloc[-1]
+    where = "On loopback" if link == LOOPBACK else "On slow links"
+    if not np.isfinite(first["to_target"]):
+        return f"{where} no method reaches {TARGET:.0%}"
+    text = f"{where} {NAMES[first['method']]} reaches {TARGET:.0%} first"
+    if np.isfinite(last["to_target"]):
+        times = last["to_target"] / first["to_target"]
+        return f"{text}, {NAMES[last['method']]} takes {times:.1f} times as long"
+    return f"{text}, {NAMES[last['method']]} does not"
+
+
+def look(method: str, theme: Theme) -> dict[str, Any]:
+    """Return how a method is drawn."""
+    colors = {
+        "agn": theme.methods["default"],
+        "easgd": theme.methods["none"],
+        "ddp": theme.ink,
+    }
+    return {"color": colors[method], "label": NAMES[method]}
