@@ -16,8 +16,7 @@ import pytest
 
 from harness.declarations import declare
 from harness.processes.children import Children
-from harness.runs.worker import attempt
-from harness.runs.workers import Worker
+from harness.runs.worker import Worker, attempt
 from harness.tasks.worker_processes import machines, report
 from harness.tasks.worker_processes.laboratory import outcome
 from harness.tests.makers import made_up

@@ -42,6 +42,7 @@ OPTIMIZER_SUMMARIES = [
     "larc_summaries",
     "loss_scale",
 ]
+"""The names of all summaries."""
 DEFAULT_SUMMARIES = ["learning_rate", "global_gradient_norm", "loss_scale"]
 
 
