@@ -41,8 +41,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     For each parameter w with gradient g and state s:
 
-    any(g != 0):  w, s = opt(w, s, g)
-    otherwise:    w and s keep every bit, as if g were None
+        any(g != 0):  w, s = opt(w, s, g)
+        otherwise:    w and s keep every bit, as if g were None
 
     So a head of a model keeps its weights and its moments while no batch has its task,
     and weight decay or momentum do not move it. -0.0 is zero, NaN and infinity are not.
