@@ -27,8 +27,8 @@ class MultitaskOptimizerWrapper(Wrapper):
 
     For each variable w with gradient g and state s:
 
-    any(g != 0):  w, s = opt(w, s, g)
-    otherwise:    w and s keep every bit, as if g were None
+        any(g != 0):  w, s = opt(w, s, g)
+        otherwise:    w and s keep every bit, as if g were None
 
     -0.0 is zero, NaN and infinity are not. The duplicate rows of a sparse gradient are
     summed before the test. If no gradient is left to apply, ``opt`` takes no step, but
