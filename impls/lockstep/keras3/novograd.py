@@ -20,8 +20,8 @@ MOMENTUM, MOMENT = "momentum", "second_moment"
 class NovoGrad(RuleOptimizer, keras.optimizers.Optimizer):
     """Momentum of gradients, each divided by a running norm of its tensor.
 
-    v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
-    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+        v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+        a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
 
     There is one v per tensor, so half of Adam's state. Sparse gradients are made dense,
     because momentum decays on every row. A v that is 0 or not finite is replaced by the

@@ -447,8 +447,9 @@ class RMSPropOptimizer(RuleOptimizer, keras.optimizers.RMSprop):
 class FtrlOptimizer(RuleOptimizer, keras.optimizers.Ftrl):
     """``keras.optimizers.Ftrl`` that takes no step at a rate of 0, as in a warm-up.
 
-    G = g + 2 s w; n = accum + g^2; linear += G - (n^-p - accum^-p) / lr w; accum = n;
-    w = (sign(linear) l1 - linear) / (n^-p / lr + 2 l2) where abs(linear) > l1, else 0.
+        G = g + 2 s w;  n = accum + g^2
+        linear += G - (n^-p - accum^-p) / lr w;  accum = n
+        w = (sign(linear) l1 - linear) / (n^-p / lr + 2 l2), or 0 if abs(linear) <= l1
 
     At a rate of 0 the original fails, and Keras' rule gives NaN.
 

@@ -146,8 +146,8 @@ def post_process_gradients(
 
     LARC multiplies each gradient g of a parameter w by a ratio r, norms in float32:
 
-    clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
-    scale: r = max(eta |w| / (|g| + epsilon), min_update)
+        clip:  r = min(max(eta |w| / (lr (|g| + epsilon)), min_update), 1)
+        scale: r = max(eta |w| / (|g| + epsilon), min_update)
 
     If both norms are finite, r is 1 where a norm is 0, and in mode "clip" where lr is
     0. Gradients of a scaled loss must be unscaled first, because the weights are not

@@ -53,8 +53,8 @@ def novograd_rows(h: Any, w: Array, slots: Slots, g: Rows) -> Updated:
 class NovoGrad(RuleOptimizer):
     """NovoGrad: one second moment for each variable, so half of Adam's state.
 
-    v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
-    a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
+        v = b2 v + (1 - b2) |g|^2, at first |g|^2; g' = g / sqrt(v + eps) + wd w;
+        a = b1 a + g', or b1 a + (1 - b1) g' averaged; w -= lr a.
 
     A v that is 0 or not finite is replaced by the next |g|^2. The arguments are the
     original's; a number out of its range is an OutOfRangeError (a ValueError).
