@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 
-from harness.figures.marks import curves, grouped, percent, unique
+from harness.figures.marks import curves, grouped, log_axis, percent, unique
 from harness.figures.plot import Drawing
 from harness.figures.style import Theme
 from harness.judgement.finding import Finding, Judgement
@@ -87,7 +88,7 @@ def over_time(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
     rows = []
     for group in groups:
         last = group[0].config["seconds"]
-        for second in np.linspace(0, last, POINTS + 1)[1:]:
+        for second in np.geomspace(last / POINTS, last, POINTS):
             known = [_accuracy(record, second) for record in group]
             row = {**labels(group), "second": second}
             rows.append(row | bootstrap(median, known).named("accuracy"))
@@ -121,22 +122,26 @@ def draw(link: str, rows: pd.DataFrame, title: str) -> Drawing:
         alt=f"Accuracy of the shared weights over seconds on {link}, a line a method.",
         caption=f"{rows['workers'].iloc[0]} processes on {link}, each method at its "
         "best learning rate. Medians over seeds with 95% intervals.",
-        axis=lambda panel: panel.yaxis.set_major_formatter(percent()),
+        axis=axis,
     )
 
 
+def axis(panel: Axes) -> None:
+    log_axis(panel, "x")
+    panel.yaxis.set_major_formatter(percent())
+
+
 def message(link: str, end: pd.DataFrame) -> str:
-    """Say which method is the first and which the last at the target."""
-    order = end.sort_values("to_target", kind="stable")
-    first, last = order.iloc[0], order.iloc[-1]
+    """Say when each method reaches the target."""
     where = "On loopback" if link == LOOPBACK else "On slow links"
-    if not np.isfinite(first["to_target"]):
-        return f"{where} no method reaches {TARGET:.0%}"
-    text = f"{where} {NAMES[first['method']]} reaches {TARGET:.0%} first"
-    if np.isfinite(last["to_target"]):
-        times = last["to_target"] / first["to_target"]
-        return f"{text}, {NAMES[last['method']]} takes {times:.1f} times as long"
-    return f"{text}, {NAMES[last['method']]} does not"
+    order = end.sort_values("to_target", kind="stable")
+    times = [
+        f"{NAMES[row['method']]} after {row['to_target']:.1f}\u00a0s"
+        if np.isfinite(row["to_target"])
+        else f"{NAMES[row['method']]} never"
+        for row in order.to_dict("records")
+    ]
+    return f"{where} they reach {TARGET:.0%}: {', '.join(times)}"
 
 
 def look(method: str, theme: Theme) -> dict[str, Any]:
