@@ -32,7 +32,8 @@ def test_every_public_name_is_on_the_reference_page_of_its_backend(
     imported = package.read_text("utf-8")
     names = BACKENDS[backend].public_names()
     there = {n for n in names if n not in WRAPPERS or re.search(rf"\b{n}\b", imported)}
-    assert there - set(shown) == set()
+    # OpenSeq2Seq's spelling of other names begins with an underscore.
+    assert {name for name in there if not name.startswith("_")} <= set(shown)
 
 
 def test_every_difference_shows_its_script_and_every_script_has_a_difference() -> None:
