@@ -230,7 +230,13 @@ def with_words(
     try:
         filled = _filled(text, finding, experiment, checks)
         answer, small_print = re.split(r"^## .+$", filled, flags=re.MULTILINE)[1:]
-    except (LookupError, TypeError, ValueError, jinja2.TemplateError) as error:
+    except (
+        ArithmeticError,
+        LookupError,
+        TypeError,
+        ValueError,
+        jinja2.TemplateError,
+    ) as error:
         notice = f"The words of {path.name} do not fit these runs: {error}."
         return dataclasses.replace(default, notices=[*finding.notices, notice])
     notices = list(finding.notices)

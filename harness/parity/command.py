@@ -174,6 +174,8 @@ def _replay_in_child(
     stdin = "\n".join(waiting)
     child = children.start("harness.parity.worker", arguments)
     status, errors = child.exchange(stdin, on_line)
+    if children.ended:  # Nothing failed, it was stopped.
+        return
     last = (errors.strip().splitlines() or ["no error was printed"])[-1]
     if len(waiting) == len(cases) and request.device != "cpu":
         # An unusable device is one error, not one per case.

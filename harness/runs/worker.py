@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 from harness.declarations.declare import Run
 from harness.errors import HarnessError
 from harness.processes import environment
+from harness.processes.cluster import NodeLostError
 from harness.processes.environment import start_of_run
 from harness.records.record import Outcome
 from harness.tasks import backends, part
@@ -65,7 +66,10 @@ class Worker:
     ) -> None:
         self.number, self.ended = number, False
         self._child = hosts.start(MODULE, [task, backend, device])
-        line = self._child.receive()
+        try:
+            line = self._child.receive()
+        except NodeLostError as loss:  # Another node may be free.
+            raise WorkerEndedError(str(loss)) from loss
         if line is None:
             raise WorkerEndedError(f"the worker process ended ({self.end()})")
         content = json.loads(line)

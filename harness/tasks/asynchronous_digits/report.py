@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -29,7 +30,7 @@ WORST = {
     "to_target": np.inf,
     "staleness": 0.0,
 }
-"""The numbers of a summary, with the values of a run that diverged."""
+"""The numbers of a summary, with the values of a run that has none."""
 
 NAMES = {
     "agn-delta": "AGN (delta)",
@@ -43,8 +44,12 @@ NAMES = {
 
 
 def number(name: str, record: Record) -> float:
-    """Return a value of a run's summary; the worst one if it diverged."""
-    return float(record.summary.get(name, WORST[name]))
+    """Return a value of a run's summary; the worst one if the run has none.
+
+    A record has no infinity: a target that was never reached is read as NaN.
+    """
+    value = float(record.summary.get(name, math.nan))
+    return WORST[name] if math.isnan(value) else value
 
 
 METRICS = {

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import secrets
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,6 +117,7 @@ class Laboratory:
         begin = time.time() + 0.2
         answers = self._call("train", begin, begin + of.seconds)
         self._call("end")
+        shutil.rmtree(folder, ignore_errors=True)
         steps = sum(steps / seconds for steps, seconds, _ in answers)
         return outcome(answers[0][2], of.seconds, steps)
 

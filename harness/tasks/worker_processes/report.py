@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -18,10 +19,10 @@ from harness.records.metrics import Metric
 from harness.records.record import Record
 from harness.statistics import bootstrap, median
 from harness.tasks.cells import by_config
-from harness.tasks.worker_processes.task import LOOPBACK, TARGET
+from harness.tasks.worker_processes.task import LOOPBACK, SLOW_LINK, TARGET
 
 WORST = {"accuracy": 0.0, "mean_accuracy": 0.0, "to_target": np.inf, "steps": 0.0}
-"""The numbers of a summary, with the values of a run that diverged."""
+"""The numbers of a summary, with the values of a run that has none."""
 
 NAMES = {
     "agn": "AGN",
@@ -29,13 +30,19 @@ NAMES = {
     "ddp": "DDP",
 }
 
+PLACES = {LOOPBACK: "On loopback", SLOW_LINK: "On slow links"}
+
 POINTS = 60
 """The times at which the accuracy is drawn."""
 
 
 def number(name: str, record: Record) -> float:
-    """Return a value of a run's summary; the worst one if it diverged."""
-    return float(record.summary.get(name, WORST[name]))
+    """Return a value of a run's summary; the worst one if the run has none.
+
+    A record has no infinity: a target that was never reached is read as NaN.
+    """
+    value = float(record.summary.get(name, math.nan))
+    return WORST[name] if math.isnan(value) else value
 
 
 METRICS = {
@@ -60,22 +67,20 @@ def labels(group: Sequence[Record]) -> dict[str, Any]:
 
 
 def ends(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
-    """The results: medians over the seeds with intervals.
+    """The results: medians over the seeds, with intervals if all are finite.
 
     ``accuracy`` is the final share of held-out images, ``mean_accuracy`` that over the
-    seconds, ``to_target`` the seconds until
-    95% (infinite if it was not reached), ``steps`` the local steps a second of all
-    workers.
+    seconds, ``to_target`` the seconds until 95% (infinite if it was not reached),
+    ``steps`` the local steps a second of all workers.
     """
     rows = []
     for group in groups:
         row = labels(group)
         for name in WORST:
             values = [number(name, record) for record in group]
-            found = dict.fromkeys((name, f"{name}_low", f"{name}_high"), np.inf)
+            row[name] = float(np.median(values))
             if np.isfinite(values).all():
-                found = bootstrap(median, values).named(name)
-            row |= found
+                row |= bootstrap(median, values).named(name)
         rows.append(row)
     return pd.DataFrame(rows)
 
@@ -119,9 +124,9 @@ def draw(link: str, rows: pd.DataFrame, title: str) -> Drawing:
         "accuracy",
         ("seconds of training", "held-out accuracy"),
         looks=lambda theme: {method: look(method, theme) for method in methods},
-        alt=f"Accuracy of the shared weights over seconds on {link}, a line a method.",
-        caption=f"{rows['workers'].iloc[0]} processes on {link}, each method at its "
-        "best learning rate. Medians over seeds with 95% intervals.",
+        alt=f"Accuracy over seconds, {PLACES[link].lower()}; each method has a line.",
+        caption=f"{PLACES[link]}, {rows['workers'].iloc[0]} processes, each method at "
+        "its best learning rate. Medians over seeds with 95% intervals.",
         axis=axis,
     )
 
@@ -133,7 +138,6 @@ def axis(panel: Axes) -> None:
 
 def message(link: str, end: pd.DataFrame) -> str:
     """Say when each method reaches the target."""
-    where = "On loopback" if link == LOOPBACK else "On slow links"
     order = end.sort_values("to_target", kind="stable")
     times = [
         f"{NAMES[row['method']]} after {row['to_target']:.1f}\u00a0s"
@@ -141,7 +145,7 @@ def message(link: str, end: pd.DataFrame) -> str:
         else f"{NAMES[row['method']]} never"
         for row in order.to_dict("records")
     ]
-    return f"{where} they reach {TARGET:.0%}: {', '.join(times)}"
+    return f"{PLACES[link]} they reach {TARGET:.0%}: {', '.join(times)}"
 
 
 def look(method: str, theme: Theme) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from harness.tasks.worker_processes.machines import isolated, require_machines
 MOST = 64
 """The most workers on one computer; each is a process with its framework."""
 
-LOOPBACK = "loopback"
+LOOPBACK, SLOW_LINK = "loopback", "slow link"
 
 TARGET = 0.95
 """The accuracy of the seconds to the target."""
@@ -35,7 +35,7 @@ TARGET = 0.95
 
 @settings
 class Settings:
-    """The settings of one run. Adam trains every worker, and AGN's center."""
+    """The settings of one run. Adam trains every worker."""
 
     method: Literal["agn", "easgd", "ddp"]
     link: Literal["loopback", "slow link"]

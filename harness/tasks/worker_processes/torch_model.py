@@ -29,7 +29,8 @@ SNAPSHOTS = 50
 PATIENCE = timedelta(seconds=60)
 """The timeout of a rank that waits for another one."""
 
-LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+INTERFACE = "lo0" if sys.platform == "darwin" else "lo"
+"""The network interface of this machine alone."""
 
 Measured = tuple[float, float, bool]
 """Seconds, the accuracy on held-out images, and whether all weights are finite."""
@@ -80,7 +81,7 @@ class Worker:
             if number == 0 and shared is not None and now >= seen[-1][0] + pause:
                 seen.append((now, shared.clone()))
         seconds = time.time() - begin
-        return steps, seconds, [(at, *self.measure(of)) for at, of in seen]
+        return steps, seconds, [(at, *self.measure(weights)) for at, weights in seen]
 
     def end(self, number: int) -> None:
         """Leave the center or the other ranks."""
@@ -227,7 +228,7 @@ class DDP:
         place: dict[str, float],
     ) -> None:
         # On loopback unless the environment names an interface.
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", INTERFACE)
         self.store = dist.FileStore(str(folder / "ranks"), of.workers)
         options = {"rank": number, "world_size": of.workers, "timeout": PATIENCE}
         dist.init_process_group("gloo", store=self.store, **options)
