@@ -112,8 +112,12 @@ class Child:
         return self.process.returncode, "".join(self._errors)
 
     def stop(self) -> None:
-        """Stop a child that may still be working."""
+        """Stop a child that may still be working; kill it if it does not exit soon."""
         self.process.terminate()
+        try:
+            self.process.wait(SECONDS_TO_END)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
         self.end()
 
 
