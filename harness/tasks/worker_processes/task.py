@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StrictInt
 
 from harness.errors import HarnessError
-from harness.processes.children import Child, watched
+from harness.processes.children import Child
 from harness.processes.environment import child_variables
 from harness.records.record import Outcome
 from harness.tasks import backends
@@ -84,12 +84,12 @@ class Laboratory:
     """
 
     def __init__(self, backend: str, workers: int, mbit: float) -> None:
-        module, arguments = f"{__package__}.laboratory", [backend, workers, mbit]
-        command = watched(module, [json.dumps(arguments)])
+        # It ends when it is given no more lines; then Ray ends all of its processes.
+        arguments = json.dumps([backend, workers, mbit])
+        command = [sys.executable, "-m", f"{__package__}.laboratory", arguments]
         if mbit:
             require_machines()
-            # A process that sees no others cannot see the end of this one. It is told.
-            command = isolated([sys.executable, "-m", module, *command[-1:]])
+            command = isolated(command)
         self._child = Child(command, child_variables())
 
     def measure(self, config: Mapping[str, Any], seed: int) -> Outcome:
