@@ -74,7 +74,7 @@ def _training_throughput(of: Any, backend: str, rng: Generator) -> Outcome:
 
 
 def _worker_processes(of: Any, backend: str, rng: Generator) -> Outcome:
-    seconds = np.linspace(0.1, of.seconds, 6).tolist()
+    seconds = np.linspace(0, of.seconds, 6).tolist()
     accuracy = np.sort(rng.uniform(0.3, 1, 6)).tolist()
     summary = {
         "accuracy": float(np.mean(accuracy[-5:])),

@@ -82,7 +82,7 @@ def start_ray(address: str) -> Any:
     return ray
 
 
-class Laboratory:
+class Team:
     """Workers, each on its machine.
 
     Args:
@@ -192,13 +192,13 @@ def main(backend: str, workers: int, mbit: float) -> None:
         os.environ["RAY_TMPDIR"] = machines.MEMORY
         os.environ["GLOO_SOCKET_IFNAME"] = machines.INTERFACE
     with tempfile.TemporaryDirectory() as folder:
-        laboratory = Laboratory(kind, workers, mbit, Path(folder))
+        team = Team(kind, workers, mbit, Path(folder))
         for line in sys.stdin:
             config, seed = json.loads(line)
-            found = laboratory.measure(Settings(**config), seed)
+            found = team.measure(Settings(**config), seed)
             answers.write(json.dumps(dataclasses.asdict(found)) + "\n")
             answers.flush()
-        laboratory.ray.shutdown()
+        team.ray.shutdown()
 
 
 if __name__ == "__main__":

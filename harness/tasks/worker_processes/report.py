@@ -101,9 +101,9 @@ def over_time(groups: Sequence[Sequence[Record]]) -> pd.DataFrame:
 
 
 def _accuracy(record: Record, second: float) -> float:
-    """Return the last accuracy that was measured before a second; 0 at first."""
+    """Return the last accuracy before a second; the first one is at 0 s."""
     past = int(np.searchsorted(record.series["seconds"], second, "right"))
-    return float(record.series["accuracy"][past - 1]) if past else 0.0
+    return float(record.series["accuracy"][past - 1])
 
 
 def drawings(finding: Finding) -> Iterator[Drawing]:
